@@ -1,0 +1,27 @@
+# Flags that every target shares. Never -ffast-math: it changes results and, with g++ 12, the user's denormal mode.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+
+find_program(QX_CCACHE ccache)
+if(QX_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QX_CCACHE})
+endif()
+
+add_library(qx_flags INTERFACE)
+target_include_directories(qx_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_compile_options(qx_flags INTERFACE
+  -Wall -Wextra -Werror -Wno-psabi -fno-math-errno -fno-trapping-math -ffp-contract=off)
+if(QX_SANITIZE)
+  target_compile_options(qx_flags INTERFACE -fsanitize=${QX_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(qx_flags INTERFACE -fsanitize=${QX_SANITIZE})
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_link_options(-fuse-ld=lld)
+endif()

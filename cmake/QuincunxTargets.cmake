@@ -1,0 +1,47 @@
+# qx_folder(NAME tensor SOURCES ... DEPENDS base parallel LIBRARIES fmt::fmt)
+# One object library qx_<name> a folder. DEPENDS are folders that stand above it in the dependency order; the layering
+# lint reads these calls. quincunx_runtime is made of all of their objects.
+function(qx_folder)
+  cmake_parse_arguments(arg "" "NAME" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  string(REPLACE "/" "_" target "qx_${arg_NAME}")
+  add_library(${target} OBJECT ${arg_SOURCES})
+  target_link_libraries(${target} PUBLIC qx_flags ${arg_LIBRARIES})
+  foreach(folder IN LISTS arg_DEPENDS)
+    string(REPLACE "/" "_" dependency "qx_${folder}")
+    target_link_libraries(${target} PUBLIC ${dependency})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY QX_RUNTIME_FOLDERS ${target})
+endfunction()
+
+# qx_kernel_family(gemm SOURCES ... DEPENDS ...): a folder under kernels/ that uses Highway's dynamic dispatch.
+function(qx_kernel_family name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
+  qx_folder(NAME kernels/${name} SOURCES ${arg_SOURCES} DEPENDS base parallel tensor ${arg_DEPENDS} LIBRARIES hwy::hwy)
+endfunction()
+
+# One executable and one ctest entry for each *_test.cpp below `directory`; its label is its first folder.
+function(qx_tests_below directory)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${directory} ${directory}/*_test.cpp)
+  foreach(source IN LISTS sources)
+    string(REGEX REPLACE "\\.cpp$" "" name ${source})
+    string(REPLACE "/" "_" target ${name})
+    add_executable(${target} ${source})
+    target_include_directories(${target} PRIVATE ${directory})
+    target_link_libraries(${target} PRIVATE quincunx_runtime GTest::gtest GTest::gmock GTest::gtest_main)
+    string(REGEX REPLACE "/.*" "" label ${source})
+    add_test(NAME ${name} COMMAND ${target})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS ${label})
+  endforeach()
+endfunction()
+
+# One executable for each *_benchmark.cpp below `directory`.
+function(qx_benchmarks_below directory)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${directory} ${directory}/*_benchmark.cpp)
+  foreach(source IN LISTS sources)
+    string(REGEX REPLACE "\\.cpp$" "" name ${source})
+    string(REPLACE "/" "_" target ${name})
+    add_executable(${target} ${source})
+    target_include_directories(${target} PRIVATE ${directory})
+    target_link_libraries(${target} PRIVATE quincunx_runtime benchmark::benchmark)
+  endforeach()
+endfunction()

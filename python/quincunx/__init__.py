@@ -1,0 +1,1 @@
+"""Quincunx: an acceleration suite for PyTorch with one C++ core."""

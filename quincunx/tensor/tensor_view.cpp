@@ -1,0 +1,136 @@
+#include "quincunx/tensor/tensor_view.h"
+
+#include <limits>
+
+namespace qx {
+namespace {
+
+Status check_shape(std::span<const int64_t> shape, DType dtype) {
+  if (shape.size() > TensorView::kMaxDims) {
+    return invalid_argument("shape: at most " + std::to_string(TensorView::kMaxDims) + " dimensions are supported, got " +
+                            std::to_string(shape.size()));
+  }
+  int64_t bytes = dtype_size_bytes(dtype);
+  bool empty = false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] < 0) {
+      return invalid_argument("shape[" + std::to_string(i) + "]: must not be negative, got " + std::to_string(shape[i]));
+    }
+    empty = empty || shape[i] == 0;
+  }
+  for (const int64_t size : shape) {
+    if (!empty && __builtin_mul_overflow(bytes, size, &bytes)) {
+      return invalid_argument("shape: the size in bytes overflows 64 bits");
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+DLDataType dlpack_dtype(DType dtype) {
+  const auto bits = static_cast<uint8_t>(8 * dtype_size_bytes(dtype));
+  switch (dtype) {
+    case DType::kBool: return {kDLBoolCode, 8, 1};
+    case DType::kInt8: case DType::kInt16: case DType::kInt32: case DType::kInt64: return {kDLInt, bits, 1};
+    case DType::kUInt8: case DType::kUInt16: case DType::kUInt32: case DType::kUInt64: return {kDLUInt, bits, 1};
+    case DType::kFloat16: case DType::kFloat32: case DType::kFloat64: return {kDLFloat, bits, 1};
+    case DType::kBFloat16: return {kDLBfloat, 16, 1};
+    case DType::kComplex64: case DType::kComplex128: return {kDLComplex, bits, 1};
+    default: return {kDLOpaqueHandle, bits, 1};
+  }
+}
+
+Result<DType> dtype_from_dlpack(DLDataType dtype) {
+  for (int i = 0; i <= static_cast<int>(DType::kComplex128); ++i) {
+    const auto candidate = static_cast<DType>(i);
+    const DLDataType known = dlpack_dtype(candidate);
+    if (known.code != kDLOpaqueHandle && known.code == dtype.code && known.bits == dtype.bits && dtype.lanes == 1) {
+      return candidate;
+    }
+  }
+  return type_error("dtype: unsupported DLPack type (code " + std::to_string(dtype.code) + ", " +
+                    std::to_string(dtype.bits) + " bits, " + std::to_string(dtype.lanes) + " lanes)");
+}
+
+Result<TensorView> TensorView::contiguous(void* data, DType dtype, std::span<const int64_t> shape) {
+  QX_RETURN_IF_ERROR(check_shape(shape, dtype));
+  int64_t strides[kMaxDims];
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i] == 0 ? 1 : shape[i];
+  }
+  return strided(data, dtype, shape, {strides, shape.size()});
+}
+
+Result<TensorView> TensorView::strided(void* data, DType dtype, std::span<const int64_t> shape,
+                                       std::span<const int64_t> strides) {
+  QX_RETURN_IF_ERROR(check_shape(shape, dtype));
+  if (strides.size() != shape.size()) {
+    return invalid_argument("strides: expected one for each of the " + std::to_string(shape.size()) +
+                            " dimensions, got " + std::to_string(strides.size()));
+  }
+  TensorView view;
+  view.data_ = data;
+  view.dtype_ = dtype;
+  view.num_dims_ = static_cast<int>(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    view.shape_[i] = shape[i];
+    view.strides_[i] = strides[i];
+  }
+  if (data == nullptr && view.num_elements() != 0) {
+    return invalid_argument("data: null pointer for " + view.to_string());
+  }
+  return view;
+}
+
+Result<TensorView> TensorView::from_dlpack(const DLTensor& tensor) {
+  if (tensor.ndim < 0 || tensor.ndim > kMaxDims) {
+    return invalid_argument("ndim: expected 0 to " + std::to_string(kMaxDims) + ", got " + std::to_string(tensor.ndim));
+  }
+  QX_ASSIGN_OR_RETURN(const DType dtype, dtype_from_dlpack(tensor.dtype));
+  const std::span<const int64_t> shape(tensor.shape, static_cast<size_t>(tensor.ndim));
+  void* data = tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
+  auto view = tensor.strides == nullptr
+                  ? contiguous(data, dtype, shape)
+                  : strided(data, dtype, shape, {tensor.strides, static_cast<size_t>(tensor.ndim)});
+  if (view.ok()) view->device_ = tensor.device;
+  return view;
+}
+
+DLTensor TensorView::to_dlpack() const {
+  DLTensor tensor{};
+  tensor.data = data_;
+  tensor.device = device_;
+  tensor.ndim = num_dims_;
+  tensor.dtype = dlpack_dtype(dtype_);
+  tensor.shape = const_cast<int64_t*>(shape_);
+  tensor.strides = const_cast<int64_t*>(strides_);
+  return tensor;
+}
+
+int64_t TensorView::num_elements() const {
+  int64_t count = 1;
+  for (int i = 0; i < num_dims_; ++i) count *= shape_[i];
+  return count;
+}
+
+bool TensorView::is_contiguous() const {
+  int64_t expected = 1;
+  for (int i = num_dims_ - 1; i >= 0; --i) {
+    if (shape_[i] == 0) return true;
+    if (shape_[i] != 1 && strides_[i] != expected) return false;
+    expected *= shape_[i];
+  }
+  return true;
+}
+
+std::string TensorView::to_string() const {
+  std::string text(dtype_name(dtype_));
+  text += '[';
+  for (int i = 0; i < num_dims_; ++i) text += (i > 0 ? ", " : "") + std::to_string(shape_[i]);
+  return text + ']';
+}
+
+}  // namespace qx

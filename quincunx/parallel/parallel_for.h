@@ -22,19 +22,24 @@ class RangeFunction {
 };
 
 // Calls body(begin_i, end_i) over disjoint ranges that cover [begin, end), each of at least `grain` indices but the
-// last. Ranges depend on begin, end, grain and the number of threads only; a body must give the same bits however the
-// range is cut. Nested calls run inline. An exception thrown by a body is rethrown in the caller after all have ended.
-// Thread-safe.
+// last; a grain below 1 counts as 1. The ranges depend on begin, end, grain and the number of threads only and are
+// handed out in order, one after another, to whichever thread is free. A body must give the same bits however the range
+// is cut. Nested calls run inline. If bodies throw, ranges that have not started are dropped and the exception of the
+// lowest range is rethrown in the caller after all have ended. Thread-safe, callers of several threads share the
+// workers. A child of fork may call it too, but not return from a body in which it was forked.
 void parallel_for(int64_t begin, int64_t end, int64_t grain, RangeFunction body);
 
 // Threads that a parallel_for may use, the caller included. At least 1.
 int num_threads();
-// 0 restores the default: QX_NUM_THREADS, else the number of CPUs in the affinity mask.
+// 0 restores the default: QX_NUM_THREADS, else the CPUs that the affinity mask and the cgroup's quota allow. A count
+// below 0 or above 1024 is reported on stderr and changes nothing. Has no effect while a backend is set.
 void set_num_threads(int count);
 // True inside a parallel_for body.
 bool in_parallel_region();
 
-// Replaces the pool: `run` must behave as parallel_for, `threads` as num_threads. Null pointers restore our own.
+// Replaces the pool. `run` calls body over ranges that cover [begin, end), at best one thread each, and returns after all
+// have ended; the body it is given does not throw. `threads` says how many threads it may use at this moment. Both are
+// called from any thread. Null pointers restore our own pool.
 struct ParallelBackend {
   void (*run)(int64_t begin, int64_t end, int64_t grain, RangeFunction body) = nullptr;
   int (*threads)() = nullptr;

@@ -1,0 +1,39 @@
+# What `cmake --install` and `pip install` lay down. Both use one layout below their prefix (the Python package's own
+# folder is pip's prefix): lib/, include/, lib/cmake/quincunx/; the program goes to bin/, in a wheel to the scripts.
+include(CMakePackageConfigHelpers)
+find_package(hwy REQUIRED CONFIG)
+set(cmake_directory lib/cmake/quincunx)
+
+set_target_properties(quincunx_runtime PROPERTIES EXPORT_NAME runtime INSTALL_RPATH $ORIGIN)
+install(TARGETS quincunx_runtime EXPORT quincunx LIBRARY DESTINATION lib COMPONENT runtime
+        INCLUDES DESTINATION include)
+# Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
+install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy LIBRARY DESTINATION lib COMPONENT runtime)
+foreach(library quincunx_torch quincunx_torch_distributed)
+  if(TARGET ${library})
+    set_target_properties(${library} PROPERTIES INSTALL_RPATH $ORIGIN)
+    install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)
+  endif()
+endforeach()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/quincunx DESTINATION include COMPONENT development
+        FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN apps EXCLUDE PATTERN compiler EXCLUDE)
+find_path(QX_DLPACK_DIRECTORY dlpack/dlpack.h REQUIRED)
+install(FILES ${QX_DLPACK_DIRECTORY}/dlpack/dlpack.h DESTINATION include/dlpack COMPONENT development)
+install(EXPORT quincunx FILE quincunx-targets.cmake NAMESPACE quincunx:: DESTINATION ${cmake_directory}
+        COMPONENT development)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/quincunx-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/quincunx-config.cmake ${PROJECT_BINARY_DIR}/quincunx-config-version.cmake
+        DESTINATION ${cmake_directory} COMPONENT development)
+
+# bin/ beside lib/, and the scripts of a Python environment (Debian's own calls site-packages dist-packages).
+set_target_properties(qx PROPERTIES INSTALL_RPATH
+  "$ORIGIN/../lib;$ORIGIN/../lib/python3.11/site-packages/quincunx/lib;$ORIGIN/../lib/python3.11/dist-packages/quincunx/lib")
+install(TARGETS qx RUNTIME DESTINATION bin COMPONENT apps)
+if(SKBUILD)
+  install(TARGETS qx RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel EXCLUDE_FROM_ALL)
+  # Where find_package looks once the environment is activated; it leads to the package's own configuration.
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/environment/quincunx-config.cmake
+                ${PROJECT_BINARY_DIR}/quincunx-config-version.cmake
+          DESTINATION ${SKBUILD_DATA_DIR}/${cmake_directory} COMPONENT wheel EXCLUDE_FROM_ALL)
+endif()

@@ -29,7 +29,7 @@ class ParallelRegionGuard {
 // Thread-safe but for rethrow_failure, which comes after every drain has ended.
 class ChunkQueue {
  public:
-  // More chunks than threads even out cores of unequal speed; beyond four a thread the gain is below the cost of a take.
+  // More chunks than threads even out cores of unequal speed; few enough that taking them costs next to nothing.
   static constexpr int64_t kChunksPerThread = 4;
 
   // [begin, end) must not be empty; a grain below 1 counts as 1.

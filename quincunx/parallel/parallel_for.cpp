@@ -22,7 +22,7 @@ int own_threads() {
   return requested != 0 ? requested : default_thread_count();
 }
 
-// Each task drains the queue, so the loop is complete however the backend spreads the tasks, and exceptions stay inside.
+// Each task drains the queue, so the loop is complete however the backend spreads the tasks; exceptions stay inside.
 void run_on_backend(const ParallelBackend& backend, ChunkQueue& queue, int threads) {
   const int64_t tasks = std::min<int64_t>(threads, queue.num_chunks());
   backend.run(0, tasks, 1, [&queue](int64_t, int64_t) { queue.drain(); });
@@ -56,7 +56,8 @@ int num_threads() {
 
 void set_num_threads(int count) {
   if (count < 0 || count > kMaxThreads) {
-    std::fprintf(stderr, "quincunx: set_num_threads: expected 0 to %d, got %d; nothing is changed\n", kMaxThreads, count);
+    std::fprintf(stderr, "quincunx: set_num_threads: expected 0 to %d, got %d; nothing is changed\n", kMaxThreads,
+                 count);
     return;
   }
   requested_threads.store(count, std::memory_order_relaxed);

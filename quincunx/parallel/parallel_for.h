@@ -37,9 +37,9 @@ void set_num_threads(int count);
 // True inside a parallel_for body.
 bool in_parallel_region();
 
-// Replaces the pool. `run` calls body over ranges that cover [begin, end), at best one thread each, and returns after all
-// have ended; the body it is given does not throw. `threads` says how many threads it may use at this moment. Both are
-// called from any thread. Null pointers restore our own pool.
+// Replaces the pool. `run` calls body over ranges that cover [begin, end), at best each on a thread of its own, and
+// returns after all have ended; the body it is given does not throw. `threads` says how many threads it may use at this
+// moment. Both are called from any thread. Null pointers restore our own pool.
 struct ParallelBackend {
   void (*run)(int64_t begin, int64_t end, int64_t grain, RangeFunction body) = nullptr;
   int (*threads)() = nullptr;

@@ -32,6 +32,11 @@ enum WorkerStatus : uint32_t {
 };
 constexpr uint32_t with_status(uint32_t state, WorkerStatus status) { return (state & ~kStatusMask) | status; }
 
+// Changes the status unless somebody else has changed the word since it was read as `state`.
+bool advance(std::atomic<uint32_t>& word, uint32_t state, WorkerStatus status) {
+  return word.compare_exchange_strong(state, with_status(state, status), std::memory_order_acq_rel);
+}
+
 // Set in Job::active while the caller sleeps on it.
 constexpr uint32_t kCallerSleeps = 1u << 31;
 
@@ -113,9 +118,9 @@ bool ThreadPool::recruit(Job& job) {
   for (const WorkerStatus wanted : {kIdle, kAsleep}) {
     for (int i = 0; i < candidates; ++i) {
       Worker& worker = *workers_[i].load(std::memory_order_relaxed);
-      uint32_t state = worker.state.load(std::memory_order_relaxed);
+      const uint32_t state = worker.state.load(std::memory_order_relaxed);
       if ((state & kStatusMask) != wanted) continue;
-      if (!worker.state.compare_exchange_strong(state, with_status(state, kReserved), std::memory_order_acquire)) continue;
+      if (!advance(worker.state, state, kReserved)) continue;
       job.active.fetch_add(1, std::memory_order_relaxed);
       worker.job.store(&job, std::memory_order_relaxed);
       worker.state.store(with_status(state + kHandover, kAssigned), std::memory_order_release);
@@ -132,9 +137,9 @@ void ThreadPool::take_back(Job& job) {
   const int candidates = std::min(num_workers_.load(std::memory_order_acquire), job.max_workers);
   for (int i = 0; i < candidates; ++i) {
     Worker& worker = *workers_[i].load(std::memory_order_relaxed);
-    uint32_t state = worker.state.load(std::memory_order_acquire);
+    const uint32_t state = worker.state.load(std::memory_order_acquire);
     if ((state & kStatusMask) != kAssigned || worker.job.load(std::memory_order_relaxed) != &job) continue;
-    if (worker.state.compare_exchange_strong(state, with_status(state, kIdle), std::memory_order_acq_rel)) {
+    if (advance(worker.state, state, kIdle)) {
       job.active.fetch_sub(1, std::memory_order_relaxed);
     }
   }
@@ -172,10 +177,10 @@ void ThreadPool::serve(Worker& worker) {
   const ParallelRegionGuard region;
   int spins_left = 0;
   for (;;) {
-    uint32_t state = worker.state.load(std::memory_order_acquire);
+    const uint32_t state = worker.state.load(std::memory_order_acquire);
     switch (state & kStatusMask) {
       case kAssigned: {
-        if (!worker.state.compare_exchange_strong(state, with_status(state, kRunning), std::memory_order_acquire)) break;
+        if (!advance(worker.state, state, kRunning)) break;
         Job& job = *worker.job.load(std::memory_order_relaxed);
         spins_left = job.spin ? kSpins : 0;
         take_part(job);
@@ -190,7 +195,7 @@ void ThreadPool::serve(Worker& worker) {
           --spins_left;
           cpu_relax();
         } else {
-          worker.state.compare_exchange_strong(state, with_status(state, kAsleep), std::memory_order_relaxed);
+          advance(worker.state, state, kAsleep);
         }
         break;
       case kAsleep:

@@ -23,8 +23,18 @@ namespace {
 // Restores the default number of threads, whatever a test has set.
 class ParallelFor : public testing::Test {
  protected:
+  // Children of death tests start afresh: a sanitizer cannot start threads in the fork of a process that has some.
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   void TearDown() override { set_num_threads(0); }
 };
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#elif defined(__has_feature)
+constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
@@ -247,6 +257,7 @@ TEST_F(ParallelFor, SurvivesChangesOfTheThreadCountMeanwhile) {
 }
 
 TEST_F(ParallelFor, WorksInAForkedChildWhoseParentUsesThePool) {
+  if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer cannot start threads in a forked child";
   set_num_threads(4);
   std::atomic<bool> stop{false};
   std::thread busy([&] {

@@ -13,8 +13,8 @@ namespace qx::apps {
 Result<std::string> find_python() {
   if (const char* chosen = std::getenv("QX_PYTHON"); chosen != nullptr && *chosen != '\0') {
     if (access(chosen, X_OK) != 0) {
-      return not_found("QX_PYTHON is '" + std::string(chosen) + "', expected the path of a Python interpreter: " +
-                       std::strerror(errno));
+      return not_found("QX_PYTHON is '" + std::string(chosen) +
+                       "', expected the path of a Python interpreter: " + std::strerror(errno));
     }
     return std::string(chosen);
   }

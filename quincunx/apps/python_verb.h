@@ -8,8 +8,8 @@
 
 namespace qx::apps {
 
-// The interpreter that serves the Python verbs: QX_PYTHON where it is set, else `python3` in the folder of this program,
-// which is where `pip install` puts both.
+// The interpreter that serves the Python verbs: QX_PYTHON where it is set, else `python3` in the folder of this
+// program, which is where `pip install` puts both.
 Result<std::string> find_python();
 
 // Replaces this process by `python -m quincunx.cli verb arguments...`. Returns only where that fails.

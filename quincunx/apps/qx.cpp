@@ -29,6 +29,12 @@ int main(int argc, char** argv) {
   const CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
   const CLI::App* bench = add_python_verb(app, "bench", "Measure a capability against its named peers (needs Python)");
 
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    std::cerr << "qx: unknown verb '" << argv[1] << "', expected one of:";
+    for (const CLI::App* verb : app.get_subcommands({})) std::cerr << " " << verb->get_name();
+    std::cerr << "\n";
+    return kWrongUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -20,6 +20,17 @@ CLI::App* add_python_verb(CLI::App& app, const std::string& name, const std::str
   return verb;
 }
 
+// Says which verbs there are where `name` is none of them.
+bool has_verb(const CLI::App& app, const std::string& name) {
+  std::string known;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->check_name(name)) return true;
+    known += " " + verb->get_name();
+  }
+  std::cerr << "qx: unknown verb '" << name << "', expected one of:" << known << "\n";
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -29,12 +40,7 @@ int main(int argc, char** argv) {
   const CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
   const CLI::App* bench = add_python_verb(app, "bench", "Measure a capability against its named peers (needs Python)");
 
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
-    std::cerr << "qx: unknown verb '" << argv[1] << "', expected one of:";
-    for (const CLI::App* verb : app.get_subcommands({})) std::cerr << " " << verb->get_name();
-    std::cerr << "\n";
-    return kWrongUsage;
-  }
+  if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1])) return kWrongUsage;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

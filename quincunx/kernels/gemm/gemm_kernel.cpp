@@ -1,0 +1,134 @@
+#include "quincunx/kernels/gemm/gemm_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/gemm/gemm_kernel.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/gemm/epilogue-inl.h"
+#include "quincunx/kernels/gemm/micro_kernel-inl.h"
+#include "quincunx/kernels/gemm/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+
+int64_t TileRows() { return kTileRows; }
+
+// One tile of rows times a group of panels, over one block of K.
+struct Tile {
+  int64_t row_begin, rows;
+  int64_t column_begin, columns;  // columns < 16 * panels at the right edge
+  int64_t panels;
+};
+
+// The block of K that is being summed.
+struct InnerBlock {
+  int64_t begin, depth;
+  bool first, last;
+};
+
+// Computes one tile and, after the last block of K, its epilogue, while it is in the L1 cache.
+void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlock& inner, const float* packed_a) {
+  const int64_t panel_stride = product.inner * kPanelColumns;
+  const float* b = product.packed_b + (tile.column_begin / kPanelColumns) * panel_stride + inner.begin * kPanelColumns;
+  float* c = product.c + tile.row_begin * product.c_row_stride + tile.column_begin;
+  const TileFunction multiply = TileFunctionFor(tile.rows, tile.panels);
+  if (tile.columns == tile.panels * kPanelColumns) {
+    multiply({inner.depth, packed_a, b, panel_stride, c, product.c_row_stride, !inner.first});
+  } else {
+    HWY_ALIGN float edge[kTileRows * kMaxGroupPanels * kPanelColumns];
+    const int64_t stride = tile.panels * kPanelColumns;
+    multiply({inner.depth, packed_a, b, panel_stride, edge, stride, false});
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      float* row = c + r * product.c_row_stride;
+      for (int64_t j = 0; j < tile.columns; ++j) row[j] = (inner.first ? 0.0f : row[j]) + edge[r * stride + j];
+    }
+  }
+  if (inner.last && !product.epilogue.is_identity()) {
+    ApplyEpilogue(product.epilogue, tile.row_begin, tile.rows, tile.column_begin, tile.columns, c,
+                  product.c_row_stride);
+  }
+}
+
+// All panels of `range` for the row tiles [tile_begin, tile_end), whose packed rows start at `packed_a`.
+void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner,
+                   const float* packed_a) {
+  const int64_t first = first_row(range.tile_begin, range.num_tiles, product.rows);
+  const int64_t widest = GroupPanels((product.rows + range.num_tiles - 1) / range.num_tiles);
+  for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
+    int64_t panels = widest;
+    while (panels > range.panel_end - panel) panels /= 2;
+    const int64_t column = panel * kPanelColumns;
+    const int64_t columns = std::min(panels * kPanelColumns, product.columns - column);
+    for (int64_t t = range.tile_begin; t < range.tile_end; ++t) {
+      const int64_t row = first_row(t, range.num_tiles, product.rows);
+      const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
+      if (product.upper_only && column + columns <= row) break;  // this tile and those below it
+      MultiplyTile(product, {row, rows, column, columns, panels}, inner, packed_a + (row - first) * inner.depth);
+    }
+    panel += panels;
+  }
+}
+
+void MultiplyBlock(const MatrixProduct& product, const BlockRange& range, float* workspace) {
+  const int64_t blocks = std::max<int64_t>(1, (product.inner + kMaxInnerBlock - 1) / kMaxInnerBlock);
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = i * product.inner / blocks;
+    const int64_t depth = (i + 1) * product.inner / blocks - begin;
+    const InnerBlock inner{begin, depth, i == 0, i + 1 == blocks};
+    float* packed = workspace;
+    for (int64_t t = range.tile_begin; t < range.tile_end; ++t) {
+      const int64_t row = first_row(t, range.num_tiles, product.rows);
+      const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
+      PackTile(product.a.data + row * product.a.row_stride + begin * product.a.column_stride, product.a.row_stride,
+               product.a.column_stride, rows, depth, rows, packed);
+      packed += rows * depth;
+    }
+    MultiplyTiles(product, range, inner, workspace);
+  }
+}
+
+void PackPanelRange(const StridedMatrix& b, int64_t inner, int64_t columns, int64_t panel_begin, int64_t panel_end,
+                    float* packed) {
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const int64_t column = panel * kPanelColumns;
+    // The columns of B are the rows of a tile that is summed over K.
+    PackTile(b.data + column * b.column_stride, b.column_stride, b.row_stride,
+             std::min(kPanelColumns, columns - column), inner, kPanelColumns, packed + panel * inner * kPanelColumns);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(TileRows);
+HWY_EXPORT(MultiplyBlock);
+HWY_EXPORT(PackPanelRange);
+
+int64_t tile_rows() { return HWY_DYNAMIC_DISPATCH(TileRows)(); }
+
+int64_t block_workspace_size(const MatrixProduct& product, const BlockRange& range) {
+  const int64_t rows = first_row(range.tile_end, range.num_tiles, product.rows) -
+                       first_row(range.tile_begin, range.num_tiles, product.rows);
+  return rows * std::min(product.inner, kMaxInnerBlock);
+}
+
+void multiply_block(const MatrixProduct& product, const BlockRange& range, float* workspace) {
+  HWY_DYNAMIC_DISPATCH(MultiplyBlock)(product, range, workspace);
+}
+
+void pack_panel_range(const StridedMatrix& b, int64_t inner, int64_t columns, int64_t panel_begin, int64_t panel_end,
+                      float* packed) {
+  HWY_DYNAMIC_DISPATCH(PackPanelRange)(b, inner, columns, panel_begin, panel_end, packed);
+}
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,127 @@
+// The innermost product: a tile of rows of packed A times a group of panels of B, all sums in registers.
+#if defined(QUINCUNX_KERNELS_GEMM_MICRO_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUINCUNX_KERNELS_GEMM_MICRO_KERNEL_INL_H_
+#undef QUINCUNX_KERNELS_GEMM_MICRO_KERNEL_INL_H_
+#else
+#define QUINCUNX_KERNELS_GEMM_MICRO_KERNEL_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "quincunx/kernels/gemm/matrix_product.h"
+
+// Loops over sums must vanish, or the sums are kept in memory.
+#undef QX_UNROLL
+#if defined(__clang__)
+#define QX_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QX_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The sums take most of the registers, the rest holds a row of B and one element of A.
+//   32 registers of 16 lanes: 14 x 32, 28 sums, 2 of B, 1 of A
+//   16 registers of 8 lanes:   6 x 16, 12 sums, 2 of B, 1 of A
+//   narrower vectors:          2 x 16,  8 sums of 4 lanes
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int64_t kTileRows = 14;
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr int64_t kTileRows = 6;
+#else
+inline constexpr int64_t kTileRows = 2;
+#endif
+inline constexpr int64_t kMaxGroupPanels = 8;
+
+// Panels that are multiplied together. Fewer rows take more panels: a fused multiply-add takes four cycles and two
+// start in each, so that fewer than eight independent sums would wait for each other.
+constexpr int64_t GroupPanels([[maybe_unused]] int64_t rows) {
+#if HWY_TARGET <= HWY_AVX3
+  return rows == 1 ? 8 : rows <= 6 ? 4 : 2;
+#elif HWY_TARGET == HWY_AVX2
+  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+#else
+  return 1;
+#endif
+}
+
+struct TileOperands {
+  int64_t depth;
+  const float* a;        // [depth][rows]
+  const float* b;        // panels of [depth][16]
+  int64_t panel_stride;  // between the panels of b
+  float* c;
+  int64_t c_row_stride;
+  bool accumulate;  // add to c instead of overwriting it
+};
+using TileFunction = void (*)(const TileOperands&);
+
+template <int kRows, int kPanels>
+void MultiplyTile(const TileOperands& operands) {
+  const hn::CappedTag<float, kPanelColumns> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kVectorsPerPanel = static_cast<int>(kPanelColumns) / kLanes;
+  constexpr int kVectors = kPanels * kVectorsPerPanel;
+  V sums[kRows][kVectors];
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
+  }
+  const float* HWY_RESTRICT a = operands.a;
+  const float* HWY_RESTRICT b = operands.b;
+  const int64_t panel_stride = operands.panel_stride;
+  for (int64_t k = operands.depth; k != 0; --k) {
+    V row[kVectors];
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+      row[v] = hn::LoadU(d, b + (v / kVectorsPerPanel) * panel_stride + (v % kVectorsPerPanel) * kLanes);
+    }
+    QX_UNROLL for (int r = 0; r < kRows; ++r) {
+      const V element = hn::Set(d, a[r]);
+      QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(element, row[v], sums[r][v]);
+    }
+    a += kRows;
+    b += kPanelColumns;
+  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    float* HWY_RESTRICT c = operands.c + r * operands.c_row_stride;
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+      V sum = sums[r][v];
+      if (operands.accumulate) sum = hn::Add(hn::LoadU(d, c + v * kLanes), sum);
+      hn::StoreU(sum, d, c + v * kLanes);
+    }
+  }
+}
+
+// The function for `rows` in 1 ... kTileRows and a power of two of panels up to GroupPanels(rows).
+template <int kRows>
+TileFunction TileFunctionForRows(int64_t rows, int64_t panels) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return TileFunctionForRows<kRows - 1>(rows, panels);
+  }
+  constexpr int64_t kWidest = GroupPanels(kRows);
+  if constexpr (kWidest >= 8) {
+    if (panels == 8) return &MultiplyTile<kRows, 8>;
+  }
+  if constexpr (kWidest >= 4) {
+    if (panels == 4) return &MultiplyTile<kRows, 4>;
+  }
+  if constexpr (kWidest >= 2) {
+    if (panels == 2) return &MultiplyTile<kRows, 2>;
+  }
+  return &MultiplyTile<kRows, 1>;
+}
+
+inline TileFunction TileFunctionFor(int64_t rows, int64_t panels) {
+  return TileFunctionForRows<static_cast<int>(kTileRows)>(rows, panels);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <atomic>
+
+#include "quincunx/kernels/gemm/gemm_kernel.h"
+#include "quincunx/kernels/gemm/matrix_product.h"
+#include "quincunx/kernels/gemm/workspace.h"
+#include "quincunx/parallel/parallel_for.h"
+
+namespace qx::kernels {
+namespace {
+
+// A block of A of this many rows and kMaxInnerBlock columns (288 KiB) stays in the L2 cache while B streams past.
+constexpr int64_t kBlockRows = 96;
+// Below this many multiply-adds a second thread costs more than it saves.
+constexpr int64_t kMinParallelWork = 1 << 17;
+// Items of work a thread: more than one, so that a thread that was interrupted does not hold up the others.
+constexpr int64_t kItemsPerThread = 4;
+// Each item packs its rows of A again: narrower blocks of columns would spend too much on that.
+constexpr int64_t kMinPanelsPerItem = 8;
+
+struct Grid {
+  int64_t num_tiles, num_panels;
+  int64_t row_blocks, column_blocks;
+
+  BlockRange block(int64_t item) const {
+    const int64_t row = item / column_blocks;
+    const int64_t column = item % column_blocks;
+    return {num_tiles, row * num_tiles / row_blocks, (row + 1) * num_tiles / row_blocks,
+            column * num_panels / column_blocks, (column + 1) * num_panels / column_blocks};
+  }
+};
+
+Grid grid_for(const MatrixProduct& product, int64_t threads) {
+  Grid grid{};
+  const int64_t max_rows = tile_rows();
+  grid.num_tiles = (product.rows + max_rows - 1) / max_rows;
+  grid.num_panels = num_panels(product.columns);
+  const int64_t tiles_per_block = std::max<int64_t>(1, kBlockRows / max_rows);
+  grid.row_blocks = (grid.num_tiles + tiles_per_block - 1) / tiles_per_block;
+  grid.column_blocks = 1;
+  if (threads > 1) {
+    const int64_t wanted = (kItemsPerThread * threads + grid.row_blocks - 1) / grid.row_blocks;
+    const int64_t most = std::max(grid.num_panels / kMinPanelsPerItem, std::min(threads, grid.num_panels));
+    grid.column_blocks = std::clamp<int64_t>(wanted, 1, most);
+  }
+  return grid;
+}
+
+int64_t threads_for(int64_t work) { return in_parallel_region() || work < kMinParallelWork ? 1 : num_threads(); }
+
+}  // namespace
+
+void multiply(const MatrixProduct& product) {
+  if (product.rows == 0 || product.columns == 0) return;
+  const double work = static_cast<double>(product.rows) * static_cast<double>(product.columns) *
+                      static_cast<double>(std::max<int64_t>(product.inner, 1));
+  const int64_t threads = threads_for(work < 1e18 ? static_cast<int64_t>(work) : kMinParallelWork);
+  const Grid grid = grid_for(product, threads);
+  const int64_t items = grid.row_blocks * grid.column_blocks;
+
+  std::atomic<int64_t> next = 0;
+  const auto run = [&](int64_t, int64_t) {
+    for (int64_t item = next++; item < items; item = next++) {
+      const BlockRange range = grid.block(item);
+      const Workspace workspace(block_workspace_size(product, range));
+      multiply_block(product, range, workspace.data());
+    }
+  };
+  if (threads == 1) return run(0, 1);
+  parallel_for(0, std::min(threads, items), 1, run);
+}
+
+void pack_panels(const StridedMatrix& b, int64_t inner, int64_t columns, float* packed) {
+  const int64_t panels = num_panels(columns);
+  if (threads_for(inner * columns) == 1) return pack_panel_range(b, inner, columns, 0, panels, packed);
+  parallel_for(0, panels, 4, [&](int64_t begin, int64_t end) {
+    pack_panel_range(b, inner, columns, begin, end, packed);
+  });
+}
+
+}  // namespace qx::kernels

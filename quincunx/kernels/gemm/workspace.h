@@ -1,0 +1,27 @@
+// Scratch memory that a thread keeps between calls.
+#pragma once
+
+#include <cstdint>
+
+namespace qx::kernels {
+
+// Leases at least `size` floats, 64-byte aligned and not initialised, until the end of the scope. The thread keeps its
+// largest buffer for the next lease, up to kKeptFloats; a second lease at the same time gets memory of its own, so that
+// kernels may nest.
+class Workspace {
+ public:
+  static constexpr int64_t kKeptFloats = int64_t{1} << 24;  // 64 MiB
+
+  explicit Workspace(int64_t size);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  float* data() const { return data_; }
+
+ private:
+  float* data_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+}  // namespace qx::kernels

@@ -1,0 +1,182 @@
+// Transcendental functions on vectors of f32, inlined per target: include from a file that foreach_target.h compiles.
+// Errors in units in the last place of the correctly rounded result, over all 2^32 inputs, with or without fused
+// multiply-add (tests/kernels/elementwise/vector_math_test.cpp measures them):
+//   Exp 1, Log 1, Erf 1.5, Tanh 2, Sigmoid 2.5, Silu 3 (and 2^-142 absolute, where results are tiny)
+//   GeluErf, GeluTanh: |error| <= 2^-22 * |x|; relative accuracy is lost where 1 + erf or 1 + tanh cancels (x < -1)
+// NaN gives NaN, infinities give the limits, denormal arguments and results are kept.
+#if defined(QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_
+#undef QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_
+#else
+#define QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
+template <class D, class V, size_t kCount>
+HWY_INLINE V Polynomial(D d, V x, const float (&c)[kCount]) {
+  V sum = hn::Set(d, c[kCount - 1]);
+  for (size_t i = kCount - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  return sum;
+}
+
+// 2^n for -126 <= n <= 127.
+template <class D, class VI>
+HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+}
+
+// exp(x) = 2^n * reduced, with |x - n ln 2| <= ln(2) / 2. x must be within [-104, 89] or NaN. The result is within 0.55
+// units of the exact one with kCompensated, 1 without.
+template <bool kCompensated, class D, class V, class VI>
+HWY_INLINE V ReducedExp(D d, V x, VI& n) {
+  n = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
+  const V nf = hn::ConvertTo(d, n);
+  // The first part of ln 2 has nine bits: its product with n is exact without fused multiply-add too.
+  const V coarse = hn::NegMulAdd(nf, hn::Set(d, 0.693359375f), x);
+  const V r = hn::NegMulAdd(nf, hn::Set(d, -2.12194440e-4f), coarse);
+  static constexpr float kExp[] = {4.999999404e-01f, 1.666652113e-01f, 4.166838899e-02f, 8.368715644e-03f,
+                                   1.381460228e-03f};
+  const V curved = Polynomial(d, r, kExp);
+  const V one = hn::Set(d, 1.0f);
+  if constexpr (!kCompensated) return hn::Add(one, hn::MulAdd(hn::Mul(r, r), curved, r));
+  // What rounding took from r, and from 1 + r, joins the small terms: only the last addition rounds noticeably.
+  const V lost = hn::NegMulAdd(nf, hn::Set(d, -2.12194440e-4f), hn::Sub(coarse, r));
+  const V head = hn::Add(one, r);
+  const V rest = hn::Add(hn::Sub(r, hn::Sub(head, one)), lost);
+  return hn::Add(head, hn::MulAdd(hn::Mul(r, r), curved, rest));
+}
+
+template <class D, class V>
+HWY_INLINE V Exp(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  // exp(-104) rounds to 0 and exp(89) to infinity.
+  const V clamped = hn::Max(hn::Min(x, hn::Set(d, 89.0f)), hn::Set(d, -104.0f));
+  hn::Vec<decltype(di)> n;
+  const V reduced = ReducedExp<true>(d, clamped, n);
+  // Two factors: 2^n itself is not a normal number at either end.
+  const auto half = hn::ShiftRight<1>(n);
+  const V y = hn::Mul(hn::Mul(reduced, PowerOfTwo(d, half)), PowerOfTwo(d, hn::Sub(n, half)));
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+// exp(x) for x <= 0, zero below x = -87 (1.4 * 2^-126): cheaper than Exp. NaN gives NaN, -inf gives 0.
+template <class D, class V>
+HWY_INLINE V ExpOfNonPositive(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  hn::Vec<decltype(di)> n;
+  const V lowest = hn::Set(d, -87.0f);
+  const V y = ReducedExp<false>(d, hn::Max(x, lowest), n);
+  const V scaled = hn::IfThenZeroElse(hn::Lt(x, lowest), hn::Mul(y, PowerOfTwo(d, n)));
+  return hn::IfThenElse(hn::Eq(x, x), scaled, x);
+}
+
+// Natural logarithm; log(0) = -inf, log(x < 0) = NaN.
+template <class D, class V>
+HWY_INLINE V Log(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const auto denormal = hn::Lt(x, hn::Set(d, std::numeric_limits<float>::min()));
+  const V normal = hn::IfThenElse(denormal, hn::Mul(x, hn::Set(d, 0x1p23f)), x);
+  const auto bits = hn::BitCast(di, normal);
+  // Exponent and mantissa, the mantissa within [sqrt(1/2), sqrt(2)).
+  const auto offset = hn::Sub(bits, hn::Set(di, 0x3f3504f3));
+  const auto exponent = hn::ShiftRight<23>(offset);
+  const auto mantissa = hn::Add(hn::And(offset, hn::Set(di, 0x007fffff)), hn::Set(di, 0x3f3504f3));
+  const V e = hn::Sub(hn::ConvertTo(d, exponent), hn::IfThenElseZero(denormal, hn::Set(d, 23.0f)));
+  const V f = hn::Sub(hn::BitCast(d, mantissa), hn::Set(d, 1.0f));
+
+  static constexpr float kLog[] = {3.333331347e-01f,  -2.500000894e-01f, 2.000211924e-01f,
+                                   -1.666799635e-01f, 1.421955228e-01f,  -1.240558922e-01f,
+                                   1.188816279e-01f,  -1.167565137e-01f, 6.746638566e-02f};
+  const V f2 = hn::Mul(f, f);
+  V y = hn::Mul(hn::Mul(f2, f), Polynomial(d, f, kLog));
+  y = hn::MulAdd(e, hn::Set(d, -2.12194440e-4f), y);
+  y = hn::NegMulAdd(hn::Set(d, 0.5f), f2, y);
+  y = hn::MulAdd(e, hn::Set(d, 0.693359375f), hn::Add(f, y));
+
+  const V infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  y = hn::IfThenElse(hn::Lt(x, infinity), y, x);  // +inf and NaN
+  y = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, std::numeric_limits<float>::quiet_NaN()), y);
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), y);
+}
+
+template <class D, class V>
+HWY_INLINE V Erf(D d, V x) {
+  const V t = hn::Abs(x);
+  static constexpr float kSmall[] = {1.283791661e-01f, -3.761263192e-01f, 1.128368750e-01f, -2.685894258e-02f,
+                                     5.199907813e-03f, -8.130021743e-04f, 8.316806634e-05f};
+  const V small = hn::MulAdd(x, Polynomial(d, hn::Mul(x, x), kSmall), x);
+  // log(erfc(t)) for 0.92 <= t <= 3.95; erf rounds to 1 beyond.
+  static constexpr float kLarge[] = {-1.956749620e-04f, -1.127675653e+00f, -6.371822357e-01f, -1.039315984e-01f,
+                                     2.222692221e-02f,  -3.043218050e-03f, 1.959373039e-04f};
+  const V capped = hn::Min(t, hn::Set(d, 3.95f));
+  const V large = hn::Sub(hn::Set(d, 1.0f), ExpOfNonPositive(d, Polynomial(d, capped, kLarge)));
+  const V y = hn::IfThenElse(hn::Gt(t, hn::Set(d, 0.925f)), hn::CopySignToAbs(large, x), small);
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
+}
+
+template <class D, class V>
+HWY_INLINE V Tanh(D d, V x) {
+  const V t = hn::Abs(x);
+  static constexpr float kSmall[] = {-3.333333135e-01f, 1.333319694e-01f,  -5.394551903e-02f,
+                                     2.169368044e-02f,  -8.159555495e-03f, 2.126227133e-03f};
+  const V x2 = hn::Mul(x, x);
+  const V small = hn::MulAdd(hn::Mul(x, x2), Polynomial(d, x2, kSmall), x);
+  const V one = hn::Set(d, 1.0f);
+  const V two = hn::Set(d, 2.0f);
+  // (1 - e) / (1 + e) written as 1 - 2e / (1 + e): the error of e = exp(-2t) is damped.
+  const V e = ExpOfNonPositive(d, hn::Mul(hn::Neg(two), t));
+  const V large = hn::Sub(one, hn::Div(hn::Mul(two, e), hn::Add(one, e)));
+  return hn::IfThenElse(hn::Gt(t, hn::Set(d, 0.625f)), hn::CopySignToAbs(large, x), small);
+}
+
+// 1 / (1 + exp(-x)), without overflow: exp is taken of -|x| only.
+template <class D, class V>
+HWY_INLINE V Sigmoid(D d, V x) {
+  const V one = hn::Set(d, 1.0f);
+  const V e = Exp(d, hn::Neg(hn::Abs(x)));
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+// x * sigmoid(x); -inf gives 0, its limit.
+template <class D, class V>
+HWY_INLINE V Silu(D d, V x) {
+  const V y = hn::Mul(x, Sigmoid(d, x));
+  return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
+}
+
+// x/2 * (1 + erf(x / sqrt 2)); -inf gives 0, its limit.
+template <class D, class V>
+HWY_INLINE V GeluErf(D d, V x) {
+  const V one = hn::Set(d, 1.0f);
+  const V phi = hn::Add(one, Erf(d, hn::Mul(x, hn::Set(d, 0.707106781f))));
+  const V y = hn::Mul(hn::Mul(hn::Set(d, 0.5f), x), phi);
+  return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
+}
+
+// x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), computed as x * sigmoid(2 u); -inf gives 0, its limit.
+template <class D, class V>
+HWY_INLINE V GeluTanh(D d, V x) {
+  // 2 sqrt(2/pi) and 2 sqrt(2/pi) 0.044715. Beyond 16 the sigmoid is 1 or its product with x is 0 in f32.
+  const V capped = hn::Max(hn::Min(x, hn::Set(d, 16.0f)), hn::Set(d, -16.0f));
+  const V inner = hn::MulAdd(hn::Mul(capped, capped), hn::Set(d, 0.0713548162726f), hn::Set(d, 1.59576912161f));
+  const V y = hn::Mul(x, Sigmoid(d, hn::Mul(capped, inner)));
+  const V zero_tail = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -16.0f)), y);
+  return hn::IfThenElse(hn::Eq(x, x), zero_tail, x);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

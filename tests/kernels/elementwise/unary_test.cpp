@@ -1,0 +1,132 @@
+#include "quincunx/kernels/elementwise/unary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/dispatch_targets.h"
+#include "quincunx/kernels/elementwise/unary_reference.h"
+#include "quincunx/parallel/parallel_for.h"
+
+namespace qx::kernels {
+namespace {
+
+TensorView view(void* data, DType dtype, std::vector<int64_t> shape) {
+  return TensorView::contiguous(data, dtype, shape).value();
+}
+TensorView strided(void* data, DType dtype, std::vector<int64_t> shape, std::vector<int64_t> strides) {
+  return TensorView::strided(data, dtype, shape, strides).value();
+}
+
+std::vector<float> ramp(int64_t count) {
+  std::vector<float> x(static_cast<size_t>(count));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 0.37f * static_cast<float>(static_cast<int>(i % 41) - 20);
+  return x;
+}
+
+// tanh's stated error.
+void expect_tanh(float actual, float x) {
+  EXPECT_NEAR(actual, unary_reference(UnaryFunction::kTanh, x), 2 * 0x1p-23 * std::abs(std::tanh(x))) << x;
+}
+
+TEST(ApplyUnary, HandlesEveryLengthAroundTheVectorWidth) {
+  for_each_dispatch_target([] {
+    for (int64_t count = 0; count <= 40; ++count) {
+      const std::vector<float> x = ramp(count);
+      std::vector<float> y(x.size() + 1, 7.0f);
+      ASSERT_TRUE(tanh(x, std::span(y).first(x.size())).ok());
+      for (size_t i = 0; i < x.size(); ++i) expect_tanh(y[i], x[i]);
+      EXPECT_EQ(y.back(), 7.0f) << "wrote beyond " << count;
+    }
+  });
+}
+
+TEST(ApplyUnary, FollowsStridesAndWorksInPlace) {
+  for_each_dispatch_target([] {
+    // A transposed, every-second-column view of a 12 x 10 matrix.
+    const std::vector<float> original = ramp(120);
+    std::vector<float> x = original;
+    const TensorView transposed = strided(x.data(), DType::kFloat32, {5, 12}, {2, 10});
+    ASSERT_TRUE(apply_unary(UnaryFunction::kTanh, transposed, transposed).ok());
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (i % 2 == 0) {
+        expect_tanh(x[i], original[i]);
+      } else {
+        EXPECT_EQ(x[i], original[i]);
+      }
+    }
+  });
+}
+
+TEST(ApplyUnary, ReadsAndWritesHalfPrecision) {
+  for_each_dispatch_target([] {
+    const std::vector<float> x = ramp(37);
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      std::vector<uint16_t> in, out(x.size()), expected;
+      for (const float value : x) {
+        const bool bf16 = dtype == DType::kBFloat16;
+        in.push_back(bf16 ? BFloat16(value).bits : Float16(value).bits);
+        const float rounded = bf16 ? float_from_bfloat16_bits(in.back()) : float_from_float16_bits(in.back());
+        const float exact = std::tanh(rounded);
+        expected.push_back(bf16 ? BFloat16(exact).bits : Float16(exact).bits);
+      }
+      const auto shape = std::vector<int64_t>{37};
+      ASSERT_TRUE(apply_unary(UnaryFunction::kTanh, view(in.data(), dtype, shape), view(out.data(), dtype, shape)).ok());
+      // Two units of f32 may tip a rounding to 16 bits by one.
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_LE(std::abs(out[i] - expected[i]), 1) << x[i];
+    }
+  });
+}
+
+TEST(ApplyUnary, GivesTheSameBitsForAnyNumberOfThreads) {
+  const std::vector<float> x = ramp(100'003);
+  std::vector<float> one(x.size()), many(x.size());
+  set_num_threads(1);
+  ASSERT_TRUE(exp(x, one).ok());
+  set_num_threads(3);
+  ASSERT_TRUE(exp(x, many).ok());
+  set_num_threads(0);
+  EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
+}
+
+TEST(ApplyUnary, OffersTheCommonFunctionsOnArrays) {
+  const std::vector<float> x = {0.5f, 1.0f, 2.0f};
+  std::vector<float> y(3);
+  ASSERT_TRUE(exp(x, y).ok());
+  EXPECT_FLOAT_EQ(y[1], 2.7182817f);
+  ASSERT_TRUE(log(x, y).ok());
+  EXPECT_FLOAT_EQ(y[2], 0.6931472f);
+  ASSERT_TRUE(erf(x, y).ok());
+  EXPECT_FLOAT_EQ(y[0], 0.5204999f);
+}
+
+TEST(ApplyUnary, RejectsBadInput) {
+  std::vector<float> x(8), y(8);
+  const TensorView in = view(x.data(), DType::kFloat32, {8});
+  const auto message = [&](const TensorView& a, const TensorView& b) {
+    return apply_unary(UnaryFunction::kExp, a, b).message();
+  };
+  EXPECT_EQ(message(in, view(y.data(), DType::kFloat32, {4})),
+            "output: expected the shape of input float32[8], got float32[4]");
+  EXPECT_EQ(message(in, view(y.data(), DType::kBFloat16, {8})),
+            "output: expected the dtype of input, float32, got bfloat16[8]");
+  EXPECT_EQ(message(view(x.data(), DType::kFloat64, {4}), view(y.data(), DType::kFloat64, {4})),
+            "input: expected float32, bfloat16 or float16, got float64[4]");
+  EXPECT_EQ(message(view(x.data(), DType::kFloat32, {4}), strided(y.data(), DType::kFloat32, {4}, {0})),
+            "output: dimension 0 of float32[4] has stride 0: its elements share memory");
+  EXPECT_EQ(message(view(x.data(), DType::kFloat32, {4}), view(x.data() + 1, DType::kFloat32, {4})),
+            "output: overlaps input without being the same tensor (float32[4] and float32[4])");
+  EXPECT_EQ(apply_unary(static_cast<UnaryFunction>(99), in, in).message(),
+            "function: expected a UnaryFunction, got 99");
+  EXPECT_EQ(exp(x, std::span(y).first(3)).message(), "output: expected the length of input, 8, got 3");
+  DLTensor device_tensor = in.to_dlpack();
+  device_tensor.device = {kDLCUDA, 0};
+  EXPECT_EQ(message(TensorView::from_dlpack(device_tensor).value(), in),
+            "input: must be on the CPU, got DLPack device type 2");
+}
+
+}  // namespace
+}  // namespace qx::kernels

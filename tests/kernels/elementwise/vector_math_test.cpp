@@ -1,0 +1,119 @@
+// The errors that vector_math-inl.h states, measured against the double-precision C library over the whole f32 range.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/dispatch_targets.h"
+#include "quincunx/kernels/elementwise/unary.h"
+#include "quincunx/kernels/elementwise/unary_reference.h"
+
+namespace qx::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+struct Bound {
+  UnaryFunction function;
+  const char* name;
+  double ulps;               // of the exact result
+  double absolute;           // allowed besides
+  double relative_to_input;  // allowed besides, times |x|
+};
+
+constexpr Bound kBounds[] = {
+    {UnaryFunction::kExp, "Exp", 1, 0, 0},
+    {UnaryFunction::kLog, "Log", 1, 0, 0},
+    {UnaryFunction::kErf, "Erf", 1.5, 0, 0},
+    {UnaryFunction::kTanh, "Tanh", 2, 0, 0},
+    {UnaryFunction::kSigmoid, "Sigmoid", 2.5, 0, 0},
+    {UnaryFunction::kSilu, "Silu", 3, 0x1p-142, 0},
+    {UnaryFunction::kGeluErf, "GeluErf", 0, 0x1p-149, 0x1p-22},
+    {UnaryFunction::kGeluTanh, "GeluTanh", 0, 0x1p-149, 0x1p-22},
+};
+
+// The distance of neighbouring f32 numbers at |exact|; below the normal range it is the smallest denormal.
+double ulp(double exact) {
+  const int exponent = exact == 0 ? -126 : std::max(std::ilogb(exact), -126);
+  return std::ldexp(1.0, std::min(exponent, 127) - 23);
+}
+
+// The error as a multiple of what is allowed; infinity for a wrong class of result.
+double error_ratio(const Bound& bound, float x, float actual) {
+  const double exact = unary_reference(bound.function, x);
+  if (std::isnan(exact) || std::isnan(actual)) return std::isnan(exact) && std::isnan(actual) ? 0 : kInfinity;
+  if (static_cast<float>(exact) == actual) return 0;
+  if (std::isinf(exact)) return kInfinity;
+  const double allowed = bound.ulps * ulp(exact) + bound.absolute + bound.relative_to_input * std::abs(x);
+  // One step from the largest number is infinity: compare as if the exponent range went on.
+  const double value = std::isinf(actual) ? std::copysign(0x1p128, actual) : actual;
+  return std::abs(value - exact) / allowed;
+}
+
+std::vector<float> evaluate(UnaryFunction function, const std::vector<float>& x) {
+  std::vector<float> y(x.size(), -12345.0f);
+  const int64_t shape[] = {static_cast<int64_t>(x.size())};
+  const auto in = TensorView::contiguous(const_cast<float*>(x.data()), DType::kFloat32, shape);
+  const auto out = TensorView::contiguous(y.data(), DType::kFloat32, shape);
+  const Status status = apply_unary(function, in.value(), out.value());
+  EXPECT_TRUE(status.ok()) << status;
+  return y;
+}
+
+// An odd step through the bit patterns visits all low bits; QX_EXHAUSTIVE_TESTS=1 visits all 2^32 patterns.
+uint64_t pattern_step() {
+  const char* exhaustive = std::getenv("QX_EXHAUSTIVE_TESTS");
+  return exhaustive != nullptr && std::string(exhaustive) == "1" ? 1 : 4099;
+}
+
+class VectorMath : public testing::TestWithParam<Bound> {};
+
+TEST_P(VectorMath, StaysWithinTheStatedErrorOverAllFloats) {
+  const Bound bound = GetParam();
+  for_each_dispatch_target([&] {
+    const uint64_t step = pattern_step();
+    std::vector<float> x(1 << 14);
+    double worst = 0;
+    float worst_x = 0;
+    for (uint64_t pattern = 0; pattern >> 32 == 0;) {
+      for (float& value : x) {
+        value = std::bit_cast<float>(static_cast<uint32_t>(pattern));
+        pattern += step;
+      }
+      const std::vector<float> y = evaluate(bound.function, x);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double ratio = error_ratio(bound, x[i], y[i]);
+        if (ratio > worst) {
+          worst = ratio;
+          worst_x = x[i];
+        }
+      }
+    }
+    EXPECT_LE(worst, 1.0) << bound.name << "(" << worst_x << ")";
+  });
+}
+
+TEST_P(VectorMath, HandlesNaNInfinitiesZerosAndDenormals) {
+  const Bound bound = GetParam();
+  const std::vector<float> x = {kNaN,     -kNaN,     kInfinity, -kInfinity, 0.0f,      -0.0f,     0x1p-149f, -0x1p-149f,
+                                0x1p-126f, -0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f, 88.72283f, 88.72284f,
+                                -87.33655f, -103.9721f, -103.9722f, 1.0f, 0.625f, 0.925f, 0.99999994f};
+  for_each_dispatch_target([&] {
+    const std::vector<float> y = evaluate(bound.function, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_LE(error_ratio(bound, x[i], y[i]), 1.0) << bound.name << "(" << x[i] << ") gave " << y[i];
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, VectorMath, testing::ValuesIn(kBounds),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace qx::kernels

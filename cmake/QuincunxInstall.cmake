@@ -8,7 +8,7 @@ set_target_properties(quincunx_runtime PROPERTIES EXPORT_NAME runtime INSTALL_RP
 install(TARGETS quincunx_runtime EXPORT quincunx LIBRARY DESTINATION lib COMPONENT runtime
         INCLUDES DESTINATION include)
 # Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
-install(IMPORTED_RUNTIME_ARTIFACTS hwy::hwy LIBRARY DESTINATION lib COMPONENT runtime)
+install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION lib RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT runtime)
 foreach(library quincunx_torch quincunx_torch_distributed)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH $ORIGIN)

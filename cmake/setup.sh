@@ -114,7 +114,7 @@ package_fingerprint() {
 package_with() {
   choose_build_tools
   QX_BUILD_TESTS=ON QX_BUILD_BENCHMARKS=ON "$VENV/bin/python" -m pip "$@" . -q --disable-pip-version-check \
-    --no-build-isolation --no-deps -Cbuild-dir="$BUILD"
+    --no-build-isolation --no-deps --config-settings build-dir="$BUILD"
 }
 
 install_package() {

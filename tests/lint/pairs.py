@@ -1,0 +1,43 @@
+"""Everything that can be wrong or slow has its partner: a kernel its test and benchmark, a Python module its test."""
+
+import pathlib
+import re
+
+from repository import files
+
+# Variants of one kernel are reached through its dispatching header, and so is its scalar reference.
+_VARIANT = re.compile(r"(_reference|_portable|_avx\w*|_sse\w*|_neon|_sve\w*)$")
+
+
+def _kernel_violations(root: pathlib.Path) -> list[str]:
+    found = []
+    kernels = root / "quincunx" / "kernels"
+    families = sorted(path for path in kernels.iterdir() if path.is_dir()) if kernels.exists() else []
+    for family in families:
+        tests = list((root / "tests" / "kernels" / family.name).glob("*_test.cpp"))
+        tested = "".join(path.read_text() for path in tests)
+        for source in sorted(family.glob("*.cpp")):
+            stem = _VARIANT.sub("", source.stem)
+            header = f"quincunx/kernels/{family.name}/{stem}.h"
+            if not any(path.name == f"{stem}_test.cpp" for path in tests) and header not in tested:
+                found.append(f"quincunx/kernels/{family.name}/{source.name}: no test includes {header}")
+        if not list((root / "benchmarks" / "kernels" / family.name).glob("*_benchmark.cpp")):
+            found.append(f"quincunx/kernels/{family.name}: no *_benchmark.cpp in benchmarks/kernels/{family.name}")
+    return found
+
+
+def _python_violations(root: pathlib.Path) -> list[str]:
+    found = []
+    package = root / "python" / "quincunx"
+    for path in files(package, ".py"):
+        if path.name in ("__init__.py", "__main__.py"):
+            continue
+        name = path.relative_to(package)
+        test = pathlib.Path("tests/python") / name.parent / f"test_{path.stem.lstrip('_')}.py"
+        if not (root / test).exists():
+            found.append(f"python/quincunx/{name}: there is no {test}")
+    return found
+
+
+def violations(root: pathlib.Path) -> list[str]:
+    return _kernel_violations(root) + _python_violations(root)

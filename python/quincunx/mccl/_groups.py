@@ -1,0 +1,96 @@
+"""Groups: how they are made, and what they can be asked."""
+
+import dataclasses
+import datetime
+import json
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from quincunx.mccl._extension import load
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Pass as `pg_options` of `init_process_group` or `new_group`.
+
+    interface_address: numeric address to listen on. Empty: loopback where all ranks are on this host, else the
+        variable QX_MCCL_INTERFACE.
+    allow_shared_memory: False sends everything through sockets.
+    """
+
+    interface_address: str = ""
+    allow_shared_memory: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a group has connected. Ranks are those of the group; `error` says why the phase is "failed"."""
+
+    phase: str  # "connecting", "ready", "failed" or "aborted"
+    ranks_seen: list[int]
+    ranks_missing: list[int]
+    error: str
+
+
+def find_backend(group: dist.ProcessGroup | None) -> Any | None:
+    """The mccl backend that serves CPU tensors of the group, or None."""
+    group = group if group is not None else dist.group.WORLD
+    if group is None or torch.device("cpu") not in group._device_types:
+        return None
+    backend = group._get_backend(torch.device("cpu"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every backend.
+    backend = getattr(backend, "wrapped_pg", backend)
+    return backend if isinstance(backend, load().McclBackend) else None
+
+
+def _backend_of(group: dist.ProcessGroup | None) -> Any:
+    if group is None and not dist.is_initialized():
+        raise ValueError("group: there is no default group; call torch.distributed.init_process_group first")
+    backend = find_backend(group)
+    if backend is None:
+        name = dist.get_backend(group)
+        raise ValueError(f'group: expected one that uses "mccl" for CPU tensors, got backend "{name}"')
+    return backend
+
+
+def create(options: Any, pg_options: Options | None) -> Any:
+    """Called by torch for each new group. A group of members of an mccl default group uses that one's connections."""
+    if pg_options is not None and not isinstance(pg_options, Options):
+        raise TypeError(f"pg_options: expected quincunx.mccl.Options, got {type(pg_options).__name__}")
+    parent = find_backend(None) if dist.is_initialized() and options.global_ranks_in_group else None
+    if parent is not None and pg_options is None and parent.progress()[0] in ("connecting", "ready"):
+        return parent.split_members(list(options.global_ranks_in_group), options.group_id, options.timeout)
+    pg_options = pg_options or Options()
+    native = load().Options()
+    native.rank, native.world_size = options.group_rank, options.group_size
+    native.group_name = options.group_id
+    native.generation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    native.timeout = options.timeout
+    native.interface_address = pg_options.interface_address
+    native.allow_shared_memory = pg_options.allow_shared_memory
+    return load().McclBackend.create(options.store, native)
+
+
+def ready(group: dist.ProcessGroup | None = None) -> bool:
+    """Whether the group has connected. Never waits."""
+    return _backend_of(group).ready()
+
+
+def wait_ready(group: dist.ProcessGroup | None = None, *, timeout: datetime.timedelta) -> None:
+    """Waits until the group has connected. CollectiveTimeoutError names the ranks that are missing."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"timeout: expected a datetime.timedelta, got {type(timeout).__name__}")
+    _backend_of(group).wait_ready(timeout)
+
+
+def progress(group: dist.ProcessGroup | None = None) -> Progress:
+    """The phase of the group and the ranks that it has met and misses. Never waits."""
+    return Progress(*_backend_of(group).progress())
+
+
+def statistics(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """Calls and bytes by operation since the group was made."""
+    return json.loads(_backend_of(group).statistics_json())

@@ -58,7 +58,8 @@ Result<DType> dtype_from_name(std::string_view name) {
   for (const Entry& candidate : kEntries) {
     if (candidate.name == name) return candidate.dtype;
   }
-  return invalid_argument("dtype: expected a name such as \"float32\" or \"bfloat16\", got \"" + std::string(name) + "\"");
+  return invalid_argument("dtype: expected a name such as \"float32\" or \"bfloat16\", got \"" + std::string(name) +
+                          "\"");
 }
 
 bool is_floating_point(DType dtype) { return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat64; }

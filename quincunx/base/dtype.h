@@ -1,4 +1,4 @@
-// Element types and the 16-bit float formats. Conversion to f32 is exact; conversion from f32 rounds to nearest even.
+// Element types and the 16-bit float formats (the 8-bit ones are in float8.h). Conversion to f32 is exact; conversion from f32 rounds to nearest even.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ enum class DType : uint8_t {
 };
 
 int64_t dtype_size_bytes(DType dtype);
-// "float32", "bfloat16", "int8" …: PyTorch's spelling without the "torch." prefix.
+// "float32", "bfloat16", "int8" ...: PyTorch's spelling without the "torch." prefix.
 std::string_view dtype_name(DType dtype);
 Result<DType> dtype_from_name(std::string_view name);
 bool is_floating_point(DType dtype);

@@ -66,8 +66,8 @@ std::ostream& operator<<(std::ostream& out, const Status& status);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                                  // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) { QX_CHECK(!status_.ok()); }  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) { QX_CHECK(!status_.ok()); }
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

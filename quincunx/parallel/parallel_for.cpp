@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <deque>
 #include <mutex>
+#include <string>
 
 #include "quincunx/base/check.h"
+#include "quincunx/base/logging.h"
 #include "quincunx/parallel/chunk_queue.h"
 #include "quincunx/parallel/thread_count.h"
 #include "quincunx/parallel/thread_pool.h"
@@ -56,8 +57,8 @@ int num_threads() {
 
 void set_num_threads(int count) {
   if (count < 0 || count > kMaxThreads) {
-    std::fprintf(stderr, "quincunx: set_num_threads: expected 0 to %d, got %d; nothing is changed\n", kMaxThreads,
-                 count);
+    QX_LOG_ERROR("set_num_threads: expected 0 to " + std::to_string(kMaxThreads) + ", got " + std::to_string(count) +
+                 "; nothing is changed");
     return;
   }
   requested_threads.store(count, std::memory_order_relaxed);

@@ -1,22 +1,22 @@
 #include "quincunx/parallel/thread_count.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
+
+#include "quincunx/base/cpu_count.h"
+#include "quincunx/base/logging.h"
 
 namespace qx {
 namespace {
 
 int count_from_environment() {
-  const int available = std::min(available_cpus(), kMaxThreads);
+  const int available = std::min(num_available_cpus(), kMaxThreads);
   const char* text = std::getenv("QX_NUM_THREADS");
   if (text == nullptr) return available;
   const Result<int> count = parse_thread_count(text);
   if (count.ok()) return *count;
-  std::fprintf(stderr, "quincunx: %s; using %d\n", count.status().message().c_str(), available);
+  QX_LOG_WARNING(count.status().message() + "; using " + std::to_string(available));
   return available;
 }
 
@@ -30,14 +30,6 @@ Result<int> parse_thread_count(const std::string& text) {
     return invalid_argument("QX_NUM_THREADS: expected a whole number from 1 to " + std::to_string(kMaxThreads) +
                             ", got \"" + text + "\"");
   }
-  return count;
-}
-
-int available_cpus() {
-  static const int count = [] {
-    cpu_set_t mask;
-    return sched_getaffinity(0, sizeof(mask), &mask) != 0 ? 1 : std::max(1, CPU_COUNT(&mask));
-  }();
   return count;
 }
 

@@ -12,10 +12,7 @@ inline constexpr int kMaxThreads = 1024;
 // Reads the text of QX_NUM_THREADS: a whole number from 1 to kMaxThreads.
 Result<int> parse_thread_count(const std::string& text);
 
-// CPUs that this process may use, as found at the first call.
-int available_cpus();
-
-// QX_NUM_THREADS where it is valid, else available_cpus(). An invalid value is reported once.
+// QX_NUM_THREADS where it is valid, else num_available_cpus(). An invalid value is reported once.
 int default_thread_count();
 
 }  // namespace qx

@@ -5,12 +5,13 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 
+#include "quincunx/base/cpu_count.h"
+#include "quincunx/base/logging.h"
 #include "quincunx/parallel/futex.h"
 
 namespace qx {
@@ -85,7 +86,7 @@ void ThreadPool::renew_after_fork() {
 void ThreadPool::run(ChunkQueue& queue, int threads) {
   const int workers = static_cast<int>(std::min<int64_t>(threads, queue.num_chunks()) - 1);
   if (num_workers_.load(std::memory_order_acquire) < workers) start_workers(workers);
-  Job job{queue, threads - 1, threads <= available_cpus(), {workers}, {0}};
+  Job job{queue, threads - 1, threads <= num_available_cpus(), {workers}, {0}};
   take_part(job);
   take_back(job);
   uint32_t active = job.active.load(std::memory_order_acquire);
@@ -163,8 +164,8 @@ void ThreadPool::start_workers(int count) {
       thread.detach();
     } catch (const std::system_error& error) {
       start_refused_ = true;
-      std::fprintf(stderr, "quincunx: cannot start thread %d of %d (%s); loops run on %d threads\n", i + 2, count + 1,
-                   error.what(), i + 1);
+      QX_LOG_WARNING("parallel: cannot start thread " + std::to_string(i + 2) + " of " + std::to_string(count + 1) +
+                     " (" + error.what() + "); loops run on " + std::to_string(i + 1) + " threads");
       break;
     }
     workers_[i].store(worker.release(), std::memory_order_relaxed);

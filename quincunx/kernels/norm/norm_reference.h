@@ -1,0 +1,13 @@
+// The scalar references of norm.h, in double precision, on one row.
+#pragma once
+
+#include <span>
+
+namespace qx::kernels {
+
+// An empty weight means 1, an empty bias 0.
+void rms_norm_reference(std::span<const double> x, std::span<const double> weight, double eps, std::span<double> y);
+void layer_norm_reference(std::span<const double> x, std::span<const double> weight, std::span<const double> bias,
+                          double eps, std::span<double> y);
+
+}  // namespace qx::kernels

@@ -1,0 +1,187 @@
+#include "quincunx/kernels/norm/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "kernels/dispatch_targets.h"
+#include "kernels/random_values.h"
+#include "quincunx/kernels/norm/norm_reference.h"
+#include "quincunx/parallel/parallel_for.h"
+
+namespace qx::kernels {
+namespace {
+
+constexpr double kUnit = 0x1p-24;  // f32's relative rounding error
+
+enum class Norm { kRms, kLayer };
+
+// A sum of n terms runs in at least 16 chains: each adds n/16 roundings, joining and the final steps a few more.
+double chain_error(int64_t n) { return (static_cast<double>(n) / 16 + 8) * kUnit; }
+
+std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
+std::vector<double> reference(Norm norm, const float* x, int64_t n, const std::vector<float>& weight,
+                              const std::vector<float>& bias, double eps) {
+  const std::vector<double> row(x, x + n);
+  std::vector<double> y(row.size());
+  if (norm == Norm::kRms) {
+    rms_norm_reference(row, doubles(weight), eps, y);
+  } else {
+    layer_norm_reference(row, doubles(weight), doubles(bias), eps, y);
+  }
+  return y;
+}
+
+Status run(Norm norm, const TensorView& x, const NormOptions& options, const TensorView& y) {
+  return norm == Norm::kRms ? rms_norm(x, options, y) : layer_norm(x, options, y);
+}
+
+// Rows normalised to unit size differ from the reference by the chain error, in absolute terms (the mean) and relative.
+void expect_close(const float* actual, const std::vector<double>& expected, const std::vector<float>& weight,
+                  double rounding = 0) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double w = weight.empty() ? 1 : std::abs(weight[i]);
+    const double tolerance = chain_error(static_cast<int64_t>(expected.size())) * (w + std::abs(expected[i]));
+    ASSERT_NEAR(actual[i], expected[i], tolerance + rounding * std::abs(expected[i])) << "column " << i;
+  }
+}
+
+class BothNorms : public testing::TestWithParam<Norm> {};
+INSTANTIATE_TEST_SUITE_P(Norms, BothNorms, testing::Values(Norm::kRms, Norm::kLayer),
+                         [](const auto& info) { return std::string(info.param == Norm::kRms ? "Rms" : "Layer"); });
+
+TEST_P(BothNorms, MatchesTheReferenceAtRaggedSizesWithAndWithoutParameters) {
+  for_each_dispatch_target([&] {
+    for (const int64_t n : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 100, 1000}) {
+      std::vector<float> x = normal_values(3 * n, 1), weight = normal_values(n, 2), bias = normal_values(n, 3);
+      for (int mask = 0; mask < 4; ++mask) {
+        const bool use_weight = (mask & 1) != 0, use_bias = (mask & 2) != 0 && GetParam() == Norm::kLayer;
+        NormOptions options{.eps = 1e-3};
+        if (use_weight) options.weight = f32_view(weight, {n});
+        if (use_bias) options.bias = f32_view(bias, {n});
+        std::vector<float> y(x.size() + 1, 99);
+        const Status status = run(GetParam(), f32_view(x, {3, n}), options, f32_view(y, {3, n}));
+        ASSERT_TRUE(status.ok()) << status;
+        const std::vector<float> w = use_weight ? weight : std::vector<float>();
+        const std::vector<float> b = use_bias ? bias : std::vector<float>();
+        for (int64_t row = 0; row < 3; ++row) {
+          expect_close(&y[static_cast<size_t>(row * n)], reference(GetParam(), &x[static_cast<size_t>(row * n)], n, w, b, 1e-3), w);
+        }
+        ASSERT_EQ(y.back(), 99) << "wrote beyond the output";
+      }
+    }
+  });
+}
+
+TEST_P(BothNorms, ReadsAndWritesHalfPrecisionWithF32Sums) {
+  for_each_dispatch_target([&] {
+    constexpr int64_t kN = 300;
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      std::vector<uint16_t> x = narrowed(normal_values(2 * kN, 4), dtype), y(x.size());
+      std::vector<uint16_t> weight = narrowed(normal_values(kN, 5), dtype);
+      const std::vector<float> wide = widened(x, dtype), w = widened(weight, dtype);
+      const NormOptions options{.weight = contiguous_view(weight.data(), dtype, {kN})};
+      ASSERT_TRUE(run(GetParam(), contiguous_view(x.data(), dtype, {2, kN}), options,
+                      contiguous_view(y.data(), dtype, {2, kN})).ok());
+      const std::vector<float> result = widened(y, dtype);
+      const double half_unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;  // one final rounding
+      for (int64_t row = 0; row < 2; ++row) {
+        const auto expected = reference(GetParam(), &wide[static_cast<size_t>(row * kN)], kN, w, {}, 1e-5);
+        expect_close(&result[static_cast<size_t>(row * kN)], expected, w, 1.01 * half_unit);
+      }
+    }
+  });
+}
+
+TEST(LayerNorm, KeepsItsAccuracyFarFromZero) {
+  for_each_dispatch_target([] {
+    for (const int64_t n : {17, 768, 4096}) {
+      std::vector<float> x = normal_values(n, 6, 1e4f, 1.0f), y(x.size());
+      ASSERT_TRUE(layer_norm(f32_view(x, {n}), {}, f32_view(y, {n})).ok());
+      expect_close(y.data(), reference(Norm::kLayer, x.data(), n, {}, {}, 1e-5), {});
+    }
+  });
+}
+
+TEST_P(BothNorms, FollowsStridesAndWorksInPlace) {
+  for_each_dispatch_target([&] {
+    // [3, 4, 20] seen with the outer dimensions exchanged, and columns two apart in memory.
+    const std::vector<float> original = normal_values(3 * 4 * 40, 7);
+    std::vector<float> x = original;
+    const TensorView view = strided_view(x.data(), DType::kFloat32, {4, 3, 20}, {40, 160, 2});
+    ASSERT_TRUE(run(GetParam(), view, {}, view).ok());
+    for (size_t row = 0; row < 12; ++row) {
+      std::vector<float> before, after;
+      for (size_t column = 0; column < 40; ++column) {
+        const size_t i = row * 40 + column;
+        if (column % 2 == 1) ASSERT_EQ(x[i], original[i]);
+        if (column % 2 == 0) before.push_back(original[i]), after.push_back(x[i]);
+      }
+      expect_close(after.data(), reference(GetParam(), before.data(), 20, {}, {}, 1e-5), {});
+    }
+  });
+}
+
+TEST_P(BothNorms, CarriesNaNInTheRowOnlyAndKeepsDenormals) {
+  for_each_dispatch_target([&] {
+    std::vector<float> x = normal_values(3 * 33, 8), y(x.size());
+    x[40] = std::numeric_limits<float>::quiet_NaN();
+    for (size_t i = 66; i < 99; ++i) x[i] = i % 2 == 0 ? 0x1p-140f : -0x1p-140f;
+    ASSERT_TRUE(run(GetParam(), f32_view(x, {3, 33}), {.eps = 1e-5}, f32_view(y, {3, 33})).ok());
+    for (size_t i = 0; i < 33; ++i) {
+      EXPECT_TRUE(std::isfinite(y[i]));
+      EXPECT_TRUE(std::isnan(y[33 + i]));
+      EXPECT_NE(y[66 + i], 0.0f);
+    }
+  });
+}
+
+TEST_P(BothNorms, GivesTheSameBitsForAnyNumberOfThreads) {
+  constexpr int64_t kRows = 257, kN = 300;
+  std::vector<float> x = normal_values(kRows * kN, 9), one(x.size()), many(x.size());
+  set_num_threads(1);
+  ASSERT_TRUE(run(GetParam(), f32_view(x, {kRows, kN}), {}, f32_view(one, {kRows, kN})).ok());
+  set_num_threads(3);
+  ASSERT_TRUE(run(GetParam(), f32_view(x, {kRows, kN}), {}, f32_view(many, {kRows, kN})).ok());
+  set_num_threads(0);
+  EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
+}
+
+TEST_P(BothNorms, AcceptsEmptyTensors) {
+  std::vector<float> none(1);
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{0, 5}, {3, 0}, {0}}) {
+    EXPECT_TRUE(run(GetParam(), f32_view(none, shape), {}, f32_view(none, shape)).ok());
+  }
+}
+
+TEST_P(BothNorms, RejectsBadInput) {
+  std::vector<float> x(12), y(12), w(5);
+  const TensorView in = f32_view(x, {3, 4}), out = f32_view(y, {3, 4});
+  const auto message = [&](const TensorView& a, const NormOptions& options, const TensorView& b) {
+    return run(GetParam(), a, options, b).message();
+  };
+  EXPECT_EQ(message(in, {.weight = f32_view(w, {5})}, out),
+            "weight: expected one dimension of 4 elements (the last dimension of input), got float32[5]");
+  EXPECT_EQ(message(in, {.weight = contiguous_view(w.data(), DType::kFloat16, {4})}, out),
+            "weight: expected the dtype of input, float32, got float16[4]");
+  EXPECT_EQ(message(in, {.eps = -1}, out), "eps: expected a finite number that is not negative, got -1.000000");
+  EXPECT_EQ(message(in, {.eps = std::nan("")}, out),
+            "eps: expected a finite number that is not negative, got nan");
+  EXPECT_EQ(message(in, {}, f32_view(y, {4, 3})), "output: expected the shape of input float32[3, 4], got float32[4, 3]");
+  EXPECT_EQ(message(f32_view(x, {}), {}, f32_view(y, {})), "input: expected at least one dimension, got float32[]");
+  EXPECT_EQ(message(contiguous_view(x.data(), DType::kInt32, {12}), {}, out),
+            "input: expected float32, bfloat16 or float16, got int32[12]");
+}
+
+TEST(RmsNorm, RejectsABias) {
+  std::vector<float> x(4), b(4);
+  EXPECT_EQ(rms_norm(f32_view(x, {4}), {.bias = f32_view(b, {4})}, f32_view(x, {4})).message(),
+            "bias: rms_norm takes none, got float32[4]");
+}
+
+}  // namespace
+}  // namespace qx::kernels

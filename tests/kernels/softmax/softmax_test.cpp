@@ -1,0 +1,132 @@
+#include "quincunx/kernels/softmax/softmax.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/dispatch_targets.h"
+#include "kernels/random_values.h"
+#include "quincunx/kernels/softmax/softmax_reference.h"
+#include "quincunx/parallel/parallel_for.h"
+
+namespace qx::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<double> reference(const float* x, int64_t n) {
+  const std::vector<double> row(x, x + n);
+  std::vector<double> y(row.size());
+  softmax_reference(row, y);
+  return y;
+}
+
+// x - max is rounded once, which exp turns into a relative error of |x - max| units; exp adds one ulp (two units), the
+// sum n/8 (at least eight chains), its inverse and the product one each.
+void expect_close(const float* actual, const float* x, int64_t n, double rounding = 0) {
+  const std::vector<double> expected = reference(x, n);
+  double largest = x[0];
+  for (int64_t i = 0; i < n; ++i) largest = std::max<double>(largest, x[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    const double units = (largest - x[i]) + static_cast<double>(n) / 8 + 8;
+    const double relative = std::isfinite(units) ? units * 0x1p-24 + rounding : 0;
+    ASSERT_NEAR(actual[i], expected[static_cast<size_t>(i)], relative * expected[static_cast<size_t>(i)] + 0x1p-148);
+  }
+}
+
+TEST(Softmax, MatchesTheReferenceAtRaggedSizes) {
+  for_each_dispatch_target([] {
+    for (const int64_t n : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 1000}) {
+      std::vector<float> x = normal_values(3 * n, 1, 0, 5), y(x.size() + 1, 99);
+      ASSERT_TRUE(softmax(f32_view(x, {3, n}), f32_view(y, {3, n})).ok());
+      for (int64_t row = 0; row < 3; ++row) {
+        expect_close(&y[static_cast<size_t>(row * n)], &x[static_cast<size_t>(row * n)], n);
+      }
+      ASSERT_EQ(y.back(), 99);
+    }
+  });
+}
+
+TEST(Softmax, IsSafeForLargeAndTinyScores) {
+  for_each_dispatch_target([] {
+    std::vector<float> x = {1e4f, 1e4f - 1, 1e4f - 95, 1e4f - 200, -3e38f, 0x1p-149f}, y(6);
+    ASSERT_TRUE(softmax(f32_view(x, {6}), f32_view(y, {6})).ok());
+    expect_close(y.data(), x.data(), 6);
+    EXPECT_GT(y[2], 0) << "a denormal probability was flushed";
+  });
+}
+
+TEST(Softmax, DefinesInfinitiesAndNaN) {
+  for_each_dispatch_target([] {
+    for (const int64_t n : {3, 8, 21}) {
+      for (const float special : {-kInfinity, kInfinity, kNaN}) {
+        std::vector<float> x = normal_values(2 * n, 2), y(x.size());
+        for (int64_t i = 0; i < n; ++i) x[static_cast<size_t>(i)] = -kInfinity;
+        x[static_cast<size_t>(2 * n - 1)] = special;
+        ASSERT_TRUE(softmax(f32_view(x, {2, n}), f32_view(y, {2, n})).ok());
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) EXPECT_TRUE(std::isnan(y[i])) << "all -inf";
+        if (special == -kInfinity) {
+          expect_close(&y[static_cast<size_t>(n)], &x[static_cast<size_t>(n)], n);
+          EXPECT_EQ(y.back(), 0);
+        } else {
+          for (size_t i = static_cast<size_t>(n); i < y.size(); ++i) EXPECT_TRUE(std::isnan(y[i])) << special;
+        }
+      }
+    }
+  });
+}
+
+TEST(Softmax, FollowsStridesAndWorksInPlace) {
+  for_each_dispatch_target([] {
+    const std::vector<float> original = normal_values(6 * 19, 3);
+    std::vector<float> x = original;
+    const TensorView columns = strided_view(x.data(), DType::kFloat32, {19, 6}, {1, 19});
+    ASSERT_TRUE(softmax(columns, columns).ok());
+    for (size_t column = 0; column < 19; ++column) {
+      std::vector<float> before, after;
+      for (size_t row = 0; row < 6; ++row) before.push_back(original[row * 19 + column]), after.push_back(x[row * 19 + column]);
+      expect_close(after.data(), before.data(), 6);
+    }
+  });
+}
+
+TEST(Softmax, ReadsAndWritesHalfPrecision) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      std::vector<uint16_t> x = narrowed(normal_values(50, 4), dtype), y(x.size());
+      ASSERT_TRUE(softmax(contiguous_view(x.data(), dtype, {50}), contiguous_view(y.data(), dtype, {50})).ok());
+      // Below 2^-14 the spacing of float16 is absolute: exp(-6) / 50 is about 2^-14.
+      const double half_unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10;
+      expect_close(widened(y, dtype).data(), widened(x, dtype).data(), 50, half_unit);
+    }
+  });
+}
+
+TEST(Softmax, GivesTheSameBitsForAnyNumberOfThreads) {
+  std::vector<float> x = normal_values(300 * 301, 5), one(x.size()), many(x.size());
+  set_num_threads(1);
+  ASSERT_TRUE(softmax(f32_view(x, {300, 301}), f32_view(one, {300, 301})).ok());
+  set_num_threads(3);
+  ASSERT_TRUE(softmax(f32_view(x, {300, 301}), f32_view(many, {300, 301})).ok());
+  set_num_threads(0);
+  EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
+}
+
+TEST(Softmax, AcceptsEmptyTensorsAndRejectsBadInput) {
+  std::vector<float> x(12), y(12);
+  EXPECT_TRUE(softmax(f32_view(x, {0, 5}), f32_view(y, {0, 5})).ok());
+  EXPECT_TRUE(softmax(f32_view(x, {5, 0}), f32_view(y, {5, 0})).ok());
+  EXPECT_EQ(softmax(f32_view(x, {}), f32_view(y, {})).message(), "input: expected at least one dimension, got float32[]");
+  EXPECT_EQ(softmax(f32_view(x, {12}), f32_view(y, {3, 4})).message(),
+            "output: expected the shape of input float32[12], got float32[3, 4]");
+  EXPECT_EQ(softmax(f32_view(x, {6}), contiguous_view(y.data(), DType::kFloat16, {6})).message(),
+            "output: expected the dtype of input, float32, got float16[6]");
+  EXPECT_EQ(softmax(contiguous_view(x.data(), DType::kInt8, {6}), f32_view(y, {6})).message(),
+            "input: expected float32, bfloat16 or float16, got int8[6]");
+}
+
+}  // namespace
+}  // namespace qx::kernels

@@ -6,7 +6,7 @@ PYTHON_ENV := .venv/bin/python
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
-.PHONY: help setup build tour test lint bench bench-peers asan tsan nightly wheel docs clean
+.PHONY: help setup build tour test lint format bench bench-peers asan tsan nightly wheel docs clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,11 @@ test: setup  ## every fast test, C++ and Python
 lint:  ## layering, file sizes, formatting and the like, without a build
 	@$(SETUP) system python
 	@$(PYTHON_ENV) -m pytest tests/lint -q -m "not needs_build"
+
+format:  ## format all sources by clang-format and ruff
+	@$(SETUP) system python
+	@find quincunx tests benchmarks examples \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 clang-format-22 -i
+	@$(PYTHON_ENV) -m ruff check --quiet --fix . ; $(PYTHON_ENV) -m ruff format --quiet .
 
 bench: setup  ## measure every capability against its peers; writes benchmarks/RESULTS.md
 	@.venv/bin/qx bench all --results benchmarks/RESULTS.md

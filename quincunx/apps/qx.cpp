@@ -36,7 +36,7 @@ bool has_verb(const CLI::App& app, const std::string& name) {
 int main(int argc, char** argv) {
   CLI::App app("Quincunx: an acceleration suite for PyTorch with one C++ core", "qx");
   app.set_version_flag("--version", std::string("qx ") + qx::version());
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   const CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
   const CLI::App* bench = add_python_verb(app, "bench", "Measure a capability against its named peers (needs Python)");
 
@@ -45,6 +45,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kWrongUsage;
+  }
+  if (app.get_subcommands().empty()) {
+    std::cerr << app.help();
+    return kWrongUsage;
   }
   if (doctor->parsed()) {
     qx::apps::print_doctor(std::cout);

@@ -9,9 +9,7 @@ import re
 
 from repository import files
 
-ORDER = (
-    "base parallel tensor kernels planning collectives tile graph compiler lite torch python apps".split()
-)
+ORDER = "base parallel tensor kernels planning collectives tile graph compiler lite torch python apps".split()
 # Headers of a library that stay in a few folders, so that everything else can be used without that library.
 CONFINED = {
     "torch": (r"(torch|ATen|c10)/", {"torch"}),

@@ -6,6 +6,8 @@ import re
 from repository import files
 
 # Variants of one kernel are reached through its dispatching header, and so is its scalar reference.
+# A source with a dispatch table is a kernel; what it is made of (packing, argument checks) is tested through it.
+_DISPATCHED = re.compile(r"\bHWY_(EXPORT|DYNAMIC_DISPATCH)")
 _VARIANT = re.compile(r"(_reference|_portable|_avx\w*|_sse\w*|_neon|_sve\w*)$")
 
 
@@ -18,6 +20,8 @@ def _kernel_violations(root: pathlib.Path) -> list[str]:
         tested = "".join(path.read_text() for path in tests)
         for source in sorted(family.glob("*.cpp")):
             stem = _VARIANT.sub("", source.stem)
+            if stem == source.stem and not _DISPATCHED.search(source.read_text()):
+                continue
             header = f"quincunx/kernels/{family.name}/{stem}.h"
             if not any(path.name == f"{stem}_test.cpp" for path in tests) and header not in tested:
                 found.append(f"quincunx/kernels/{family.name}/{source.name}: no test includes {header}")
@@ -27,15 +31,20 @@ def _kernel_violations(root: pathlib.Path) -> list[str]:
 
 
 def _python_violations(root: pathlib.Path) -> list[str]:
+    """A module's test is the file of its name, or any test that names it; `_private` ones are tested through others."""
     found = []
     package = root / "python" / "quincunx"
+    tests = "".join(path.read_text() for path in files(root / "tests" / "python", ".py"))
     for path in files(package, ".py"):
-        if path.name in ("__init__.py", "__main__.py"):
+        if path.name.startswith("_"):
             continue
         name = path.relative_to(package)
-        test = pathlib.Path("tests/python") / name.parent / f"test_{path.stem.lstrip('_')}.py"
-        if not (root / test).exists():
-            found.append(f"python/quincunx/{name}: there is no {test}")
+        module = ".".join(("quincunx", *name.with_suffix("").parts))
+        parent, _, last = module.rpartition(".")
+        named = re.search(rf"\b{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{last}\b", tests)
+        test = pathlib.Path("tests/python") / name.parent / f"test_{path.stem}.py"
+        if not (root / test).exists() and not named:
+            found.append(f"python/quincunx/{name}: there is no {test}, and no other test names {module}")
     return found
 
 

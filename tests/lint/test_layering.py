@@ -30,7 +30,11 @@ def test_repository_keeps_the_dependency_order():
         ("quincunx__torch__a_dot_cpp", "#include <torch/extension.h>\n", "torch/extension.h is banned"),
         ("tests__a_dot_cpp", "#include <torch/extension.h>\n", "torch/extension.h is banned"),
         ("quincunx__utils__a_dot_h", "", "quincunx/utils is not in the dependency order"),
-        ("quincunx__base__CMakeLists_dot_txt", "qx_folder(NAME base SOURCES a.cpp DEPENDS tensor)", "base: DEPENDS tensor"),
+        (
+            "quincunx__base__CMakeLists_dot_txt",
+            "qx_folder(NAME base SOURCES a.cpp DEPENDS tensor)",
+            "base: DEPENDS tensor",
+        ),
         ("quincunx__apps__CMakeLists_dot_txt", "target_link_libraries(qx PRIVATE torch_cpu)", "qx links torch_cpu"),
     ],
 )

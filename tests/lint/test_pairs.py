@@ -12,7 +12,7 @@ def test_repository_pairs_kernels_and_modules_with_tests():
 
 
 def test_kernel_without_test_and_benchmark_is_caught(tmp_path):
-    _write(tmp_path / "quincunx/kernels/gemm/pack.cpp")
+    _write(tmp_path / "quincunx/kernels/gemm/pack.cpp", "HWY_EXPORT(Pack);")
     found = violations(tmp_path)
     assert "pack.cpp: no test includes quincunx/kernels/gemm/pack.h" in found[0]
     assert "gemm: no *_benchmark.cpp" in found[1]

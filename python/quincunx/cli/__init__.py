@@ -1,0 +1,1 @@
+"""The verbs of the `qx` program that need Python: `python3 -m quincunx.cli VERB ...`."""

@@ -93,9 +93,8 @@ Status check_tensor(const MuonTensor& tensor, const MuonPlanOptions& options) {
 
 int64_t matrix_flops(const MuonTensor& tensor) {
   if (tensor.rows == 0 || tensor.columns == 0) return 0;
-  return static_cast<int64_t>(kernels::newton_schulz_flops(tensor.rows, tensor.columns,
-                                                           static_cast<int>(tensor.num_steps),
-                                                           kernels::NewtonSchulzForm::kAuto));
+  return static_cast<int64_t>(kernels::newton_schulz_flops(
+      tensor.rows, tensor.columns, static_cast<int>(tensor.num_steps), kernels::NewtonSchulzForm::kAuto));
 }
 
 // Ranks that may own matrix `index`: those that hold it whole, or all where none does.
@@ -274,7 +273,10 @@ Result<MuonPlan> make_muon_plan(std::vector<MuonTensor> tensors, const MuonPlanO
     QX_RETURN_IF_ERROR(check_tensor(tensor, options));
     if (tensor.rows == 0 || tensor.columns == 0) continue;
     for (int64_t index = 0; index < tensor.num_matrices; ++index) {
-      plan.matrices.push_back({static_cast<int64_t>(t), index, 0, 0, matrix_flops(tensor)});
+      const auto form =
+          kernels::newton_schulz_resolved_form(tensor.rows, tensor.columns, kernels::NewtonSchulzForm::kAuto);
+      plan.matrices.push_back({static_cast<int64_t>(t), index, 0, 0, matrix_flops(tensor),
+                               form == kernels::NewtonSchulzForm::kDirect ? 0 : 1});
     }
   }
   const std::vector<size_t> order = by_falling_cost(plan);

@@ -52,6 +52,7 @@ struct MuonMatrix {
   int64_t owner = 0;
   int64_t bucket = 0;
   int64_t flops = 0;
+  int64_t is_gram = 0;  // 1: the kernel works on the Gram matrix of this shape
 };
 
 struct MuonPlan {

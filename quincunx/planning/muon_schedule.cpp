@@ -78,9 +78,8 @@ Owned lay_out_owned(const MuonPlan& plan, int64_t bucket, int64_t rank, MuonBuck
     return std::tuple(tensor.settings, tensor.rows, tensor.columns);
   };
   // plan.matrices is one array in plan order: addresses break ties.
-  std::sort(matrices.begin(), matrices.end(), [&](const auto* a, const auto* b) {
-    return std::pair(batch_key(a), a) < std::pair(batch_key(b), b);
-  });
+  std::sort(matrices.begin(), matrices.end(),
+            [&](const auto* a, const auto* b) { return std::pair(batch_key(a), a) < std::pair(batch_key(b), b); });
   Owned owned;
   int64_t offset = 0;
   for (const MuonMatrix* matrix : matrices) {
@@ -102,15 +101,19 @@ Owned lay_out_owned(const MuonPlan& plan, int64_t bucket, int64_t rank, MuonBuck
 
 struct Cursors {
   explicit Cursors(MuonBucketSchedule& schedule)
-      : send(schedule.send_counts), receive(schedule.receive_counts), reply_send(schedule.reply_send_counts),
+      : send(schedule.send_counts),
+        receive(schedule.receive_counts),
+        reply_send(schedule.reply_send_counts),
         reply_receive(schedule.reply_receive_counts) {}
   PeerCursor send, receive, reply_send, reply_receive;
 };
 
-void count_messages(const MuonPlan& plan, int64_t bucket, int64_t rank, Cursors& cursors) {
+void count_messages(const MuonPlan& plan, int64_t bucket, int64_t rank, Cursors& cursors,
+                    MuonBucketSchedule& schedule) {
   for_each_piece(plan, bucket, [&](const Piece& piece) {
     const int64_t owner = piece.matrix->owner;
     if (piece.rank == owner) return;
+    schedule.has_transport = 1;
     if (piece.rank == rank) {
       if (piece.is_source) cursors.send.count(owner, piece.elements());
       cursors.reply_receive.count(owner, piece.elements());
@@ -175,7 +178,7 @@ Result<MuonSchedule> make_muon_schedule(const MuonPlan& plan, int64_t rank) {
     }
     const Owned owned = lay_out_owned(plan, bucket, rank, schedule);
     Cursors cursors(schedule);
-    count_messages(plan, bucket, rank, cursors);
+    count_messages(plan, bucket, rank, cursors, schedule);
     for_each_piece(plan, bucket, [&](const Piece& piece) {
       if (piece.rank == rank) {
         place_held(piece, owned, cursors, schedule);

@@ -61,6 +61,7 @@ struct MuonBucketSchedule {
   std::vector<MuonOwnedMatrix> owned;
   std::vector<MuonBatch> batches;
   int64_t whole_elements = 0;
+  int64_t has_transport = 0;  // 1: some rank sends something in this bucket. The same on every rank
   // Elements to and from each rank, as all_to_all takes them.
   std::vector<int64_t> send_counts;
   std::vector<int64_t> receive_counts;

@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "quincunx/kernels/newton_schulz/newton_schulz.h"
 #include "planning/muon_grid.h"
+#include "quincunx/kernels/newton_schulz/newton_schulz.h"
 
 namespace qx::planning {
 namespace {
@@ -33,8 +33,8 @@ TEST(MuonPlan, GivesEachMatrixOneOwner) {
 
 TEST(MuonPlan, CostsAreThoseOfTheKernel) {
   const MuonPlan plan = plan_of({row_sharded("wide", 8, 64, 2)}, {.num_ranks = 2});
-  EXPECT_EQ(plan.matrices[0].flops, static_cast<int64_t>(kernels::newton_schulz_flops(
-                                        8, 64, 5, kernels::NewtonSchulzForm::kAuto)));
+  EXPECT_EQ(plan.matrices[0].flops,
+            static_cast<int64_t>(kernels::newton_schulz_flops(8, 64, 5, kernels::NewtonSchulzForm::kAuto)));
 }
 
 // Longest processing time first on costs 1 x large and 4 x small: the large one is alone, the small ones share.

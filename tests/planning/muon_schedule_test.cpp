@@ -70,9 +70,10 @@ void check_round_trip(const World& world, size_t bucket) {
       const MuonBox& box = world.plan.tensors[static_cast<size_t>(held.tensor)].boxes[rank];
       for (int64_t i = 0; i < held.rows * held.columns; ++i) {
         const int64_t row = i / held.columns, column = i % held.columns;
-        const float value = element(held.tensor, box.matrix_begin + held.local_matrix, box.row_begin + row,
-                                    box.column_begin + column);
-        if (held.slot >= 0) whole[rank].at(static_cast<size_t>(held.whole_offset + row * held.whole_stride + column)) = value;
+        const float value =
+            element(held.tensor, box.matrix_begin + held.local_matrix, box.row_begin + row, box.column_begin + column);
+        if (held.slot >= 0)
+          whole[rank].at(static_cast<size_t>(held.whole_offset + row * held.whole_stride + column)) = value;
         if (held.send_offset >= 0) send[rank].at(static_cast<size_t>(held.send_offset + kMuonFlagElements + i)) = value;
       }
     }
@@ -144,8 +145,9 @@ TEST_P(MuonScheduleOfRanks, MovesEveryElementThereAndBack) {
 INSTANTIATE_TEST_SUITE_P(Ranks, MuonScheduleOfRanks, ::testing::Values(1, 2, 3, 4));
 
 TEST(MuonSchedule, RepliesReachEveryReplica) {
-  const World world = world_of({replicated_rows("a", 5, 4, 2, 2), replicated_rows("b", 6, 3, 2, 2),
-                                replicated_rows("c", 6, 3, 2, 2)}, {.num_ranks = 4});
+  const World world =
+      world_of({replicated_rows("a", 5, 4, 2, 2), replicated_rows("b", 6, 3, 2, 2), replicated_rows("c", 6, 3, 2, 2)},
+               {.num_ranks = 4});
   EXPECT_EQ(num_owned(world), 3);
   check_round_trip(world, 0);
 }

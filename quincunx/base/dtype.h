@@ -1,4 +1,5 @@
-// Element types and the 16-bit float formats (the 8-bit ones are in float8.h). Conversion to f32 is exact; conversion from f32 rounds to nearest even.
+// Element types and the 16-bit float formats (float8.h has the 8-bit ones). Conversion to f32 is exact; conversion from
+// f32 rounds to nearest even.
 #pragma once
 
 #include <bit>

@@ -1,20 +1,22 @@
 #include "quincunx/tensor/tensor_view.h"
 
-#include <limits>
+#include <algorithm>
+#include <utility>
 
 namespace qx {
 namespace {
 
 Status check_shape(std::span<const int64_t> shape, DType dtype) {
   if (shape.size() > TensorView::kMaxDims) {
-    return invalid_argument("shape: at most " + std::to_string(TensorView::kMaxDims) + " dimensions are supported, got " +
-                            std::to_string(shape.size()));
+    return invalid_argument("shape: at most " + std::to_string(TensorView::kMaxDims) +
+                            " dimensions are supported, got " + std::to_string(shape.size()));
   }
   int64_t bytes = dtype_size_bytes(dtype);
   bool empty = false;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] < 0) {
-      return invalid_argument("shape[" + std::to_string(i) + "]: must not be negative, got " + std::to_string(shape[i]));
+      return invalid_argument("shape[" + std::to_string(i) + "]: must not be negative, got " +
+                              std::to_string(shape[i]));
     }
     empty = empty || shape[i] == 0;
   }
@@ -59,7 +61,8 @@ Result<TensorView> TensorView::contiguous(void* data, DType dtype, std::span<con
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= shape[i] == 0 ? 1 : shape[i];
+    // Only an empty tensor can have sizes whose product overflows; its strides are never used.
+    if (shape[i] != 0 && __builtin_mul_overflow(stride, shape[i], &stride)) stride = 1;
   }
   return strided(data, dtype, shape, {strides, shape.size()});
 }
@@ -111,19 +114,82 @@ DLTensor TensorView::to_dlpack() const {
 }
 
 int64_t TensorView::num_elements() const {
+  if (std::find(shape_, shape_ + num_dims_, 0) != shape_ + num_dims_) return 0;
   int64_t count = 1;
   for (int i = 0; i < num_dims_; ++i) count *= shape_[i];
   return count;
 }
 
 bool TensorView::is_contiguous() const {
+  if (num_elements() == 0) return true;
   int64_t expected = 1;
   for (int i = num_dims_ - 1; i >= 0; --i) {
-    if (shape_[i] == 0) return true;
     if (shape_[i] != 1 && strides_[i] != expected) return false;
     expected *= shape_[i];
   }
   return true;
+}
+
+Result<int> TensorView::checked_dim(const char* name, int dim) const {
+  if (dim < -num_dims_ || dim >= num_dims_) {
+    return invalid_argument(std::string(name) + ": expected " + std::to_string(-num_dims_) + " to " +
+                            std::to_string(num_dims_ - 1) + " for " + to_string() + ", got " + std::to_string(dim));
+  }
+  return dim < 0 ? dim + num_dims_ : dim;
+}
+
+Result<TensorView> TensorView::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
+  QX_ASSIGN_OR_RETURN(const int at, checked_dim("dim", dim));
+  if (begin < 0 || begin > end || end > shape_[at]) {
+    return invalid_argument("begin, end: expected 0 <= begin <= end <= " + std::to_string(shape_[at]) + ", got " +
+                            std::to_string(begin) + ", " + std::to_string(end));
+  }
+  if (step < 1) return invalid_argument("step: must be positive, got " + std::to_string(step));
+  TensorView view = *this;
+  view.shape_[at] = (end - begin) / step + ((end - begin) % step > 0);
+  // The stride of a dimension of one element is never used and might overflow; the address of no element neither.
+  if (view.shape_[at] > 1) view.strides_[at] *= step;
+  if (view.num_elements() > 0) {
+    view.data_ = static_cast<char*>(data_) + begin * strides_[at] * dtype_size_bytes(dtype_);
+  }
+  return view;
+}
+
+Result<TensorView> TensorView::select(int dim, int64_t index) const {
+  QX_ASSIGN_OR_RETURN(const int at, checked_dim("dim", dim));
+  if (index < 0 || index >= shape_[at]) {
+    return invalid_argument("index: expected 0 to " + std::to_string(shape_[at] - 1) + ", got " +
+                            std::to_string(index));
+  }
+  QX_ASSIGN_OR_RETURN(TensorView view, slice(at, index, index + 1));
+  for (int i = at; i + 1 < num_dims_; ++i) {
+    view.shape_[i] = shape_[i + 1];
+    view.strides_[i] = strides_[i + 1];
+  }
+  --view.num_dims_;
+  return view;
+}
+
+Result<TensorView> TensorView::transpose(int first_dim, int second_dim) const {
+  QX_ASSIGN_OR_RETURN(const int first, checked_dim("first_dim", first_dim));
+  QX_ASSIGN_OR_RETURN(const int second, checked_dim("second_dim", second_dim));
+  TensorView view = *this;
+  std::swap(view.shape_[first], view.shape_[second]);
+  std::swap(view.strides_[first], view.strides_[second]);
+  return view;
+}
+
+Result<TensorView> TensorView::reshape(std::span<const int64_t> shape) const {
+  if (!is_contiguous()) {
+    return failed_precondition("reshape: " + to_string() + " is not contiguous; its elements would have to be copied");
+  }
+  QX_ASSIGN_OR_RETURN(TensorView view, contiguous(data_, dtype_, shape));
+  if (view.num_elements() != num_elements()) {
+    return invalid_argument("shape: expected the " + std::to_string(num_elements()) + " elements of " + to_string() +
+                            ", got " + view.to_string());
+  }
+  view.device_ = device_;
+  return view;
 }
 
 std::string TensorView::to_string() const {

@@ -17,7 +17,9 @@ namespace qx {
 // DLPack 0.6 (Debian 12) lacks the code that newer producers use for bool.
 inline constexpr uint8_t kDLBoolCode = 6;
 
+// The 8-bit floats have no code in DLPack 0.6 either: they become opaque bytes, which no reader takes for a number.
 DLDataType dlpack_dtype(DType dtype);
+// TYPE_ERROR for what DType does not have and for opaque bytes: a tensor of 8-bit floats has to be passed as uint8.
 Result<DType> dtype_from_dlpack(DLDataType dtype);
 
 // A copyable, non-owning view. Strides count elements and may be zero or negative. At most kMaxDims dimensions.
@@ -52,10 +54,21 @@ class TensorView {
   template <typename T>
   T* data_as() const { return static_cast<T*>(data_); }
 
+  // Views of the same memory; a negative dim counts from the end.
+  // Indices begin, begin + step, ... below end of `dim`: 0 <= begin <= end <= size(dim), step > 0.
+  Result<TensorView> slice(int dim, int64_t begin, int64_t end, int64_t step = 1) const;
+  // Index `index` of `dim`, which disappears.
+  Result<TensorView> select(int dim, int64_t index) const;
+  Result<TensorView> transpose(int first_dim, int second_dim) const;
+  // The same elements in row-major order; the view must be contiguous and the number of elements the same.
+  Result<TensorView> reshape(std::span<const int64_t> shape) const;
+
   // "float32[2, 3]": for error messages.
   std::string to_string() const;
 
  private:
+  Result<int> checked_dim(const char* name, int dim) const;
+
   void* data_ = nullptr;
   DType dtype_ = DType::kFloat32;
   DLDevice device_{kDLCPU, 0};

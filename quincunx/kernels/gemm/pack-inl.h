@@ -48,10 +48,20 @@ HWY_INLINE void PackElements(const float* source, int64_t row_stride, int64_t k_
   }
 }
 
+// Sixteen rows whose elements are adjacent for each k.
+HWY_INLINE void PackSixteenAdjacent(const float* source, int64_t k_stride, int64_t depth, float* packed) {
+  const hn::CappedTag<float, 16> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t r = 0; r < 16; r += lanes) hn::StoreU(hn::LoadU(d, source + k * k_stride + r), d, packed + k * 16 + r);
+  }
+}
+
 // packed[k * width + r] = source[r * row_stride + k * k_stride]; rows beyond `rows` are zero.
 inline void PackTile(const float* source, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t depth,
                      int64_t width, float* packed) {
   if (rows < width) std::fill(packed, packed + depth * width, 0.0f);
+  if (row_stride == 1 && rows == 16 && width == 16) return PackSixteenAdjacent(source, k_stride, depth, packed);
   if (k_stride != 1 || rows < 4) return PackElements(source, row_stride, k_stride, rows, 0, depth, width, packed);
   int64_t k = 0;
   for (; k + 4 <= depth; k += 4) {

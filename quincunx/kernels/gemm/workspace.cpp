@@ -1,5 +1,6 @@
 #include "quincunx/kernels/gemm/workspace.h"
 
+#include <array>
 #include <cstddef>
 #include <new>
 #include <utility>
@@ -7,36 +8,45 @@
 namespace qx::kernels {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
-
-void release(float* data) { ::operator delete(data, kAlignment); }
-
-struct Kept {
+struct Buffer {
   float* data = nullptr;
   int64_t capacity = 0;
-  ~Kept() { release(data); }
+};
+
+constexpr std::align_val_t kAlignment{64};
+
+void release(Buffer buffer) { ::operator delete(buffer.data, kAlignment); }
+
+struct Kept {
+  std::array<Buffer, Workspace::kKeptBuffers> buffers;
+  ~Kept() {
+    for (const Buffer& buffer : buffers) release(buffer);
+  }
 };
 thread_local Kept kept;
 
 }  // namespace
 
 Workspace::Workspace(int64_t size) {
-  if (kept.capacity >= size) {
-    data_ = std::exchange(kept.data, nullptr);
-    capacity_ = std::exchange(kept.capacity, 0);
-    return;
+  Buffer* best = nullptr;
+  for (Buffer& buffer : kept.buffers) {
+    if (buffer.capacity >= size && (best == nullptr || buffer.capacity < best->capacity)) best = &buffer;
   }
-  data_ = static_cast<float*>(::operator new(static_cast<std::size_t>(size) * sizeof(float), kAlignment));
-  capacity_ = size;
+  const Buffer leased =
+      best != nullptr
+          ? std::exchange(*best, Buffer{})
+          : Buffer{static_cast<float*>(::operator new(static_cast<std::size_t>(size) * sizeof(float), kAlignment)), size};
+  data_ = leased.data;
+  capacity_ = leased.capacity;
 }
 
 Workspace::~Workspace() {
-  if (capacity_ > kKeptFloats || capacity_ <= kept.capacity) {
-    release(data_);
-    return;
+  Buffer returned{data_, capacity_};
+  for (Buffer& buffer : kept.buffers) {
+    // The smaller of the two moves on, until the smallest of all is left.
+    if (returned.capacity <= kKeptFloats && returned.capacity > buffer.capacity) std::swap(returned, buffer);
   }
-  release(std::exchange(kept.data, data_));
-  kept.capacity = capacity_;
+  release(returned);
 }
 
 }  // namespace qx::kernels

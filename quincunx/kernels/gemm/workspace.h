@@ -5,11 +5,12 @@
 
 namespace qx::kernels {
 
-// Leases at least `size` floats, 64-byte aligned and not initialised, until the end of the scope. The thread keeps its
-// largest buffer for the next lease, up to kKeptFloats; a second lease at the same time gets memory of its own, so that
-// kernels may nest.
+// Leases at least `size` floats, 64-byte aligned and not initialised, until the end of the scope. Leases may nest, as
+// kernels do: each has memory of its own. A thread keeps its largest kKeptBuffers buffers of at most kKeptFloats floats
+// for later leases, because fresh pages cost more than many kernels.
 class Workspace {
  public:
+  static constexpr int kKeptBuffers = 3;
   static constexpr int64_t kKeptFloats = int64_t{1} << 24;  // 64 MiB
 
   explicit Workspace(int64_t size);

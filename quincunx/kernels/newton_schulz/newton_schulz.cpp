@@ -1,34 +1,46 @@
 #include "quincunx/kernels/newton_schulz/newton_schulz.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "quincunx/kernels/gemm/operands.h"
-#include "quincunx/kernels/newton_schulz/newton_schulz_reference.h"
+#include "quincunx/kernels/gemm/workspace.h"
+#include "quincunx/kernels/newton_schulz/orthogonalise.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {
 
+// From this much work on, a matrix is worth the threads of all; smaller ones of a batch go to one thread each.
+constexpr double kMinSharedFlops = 2e8;
+
 struct Batch {
   int64_t count, rows, cols;
+  const TensorView& input;
+  const TensorView& output;
+
+  StridedFloats matrix(const TensorView& view, int64_t index) const {
+    const int64_t offset = view.num_dims() == 3 ? index * view.stride(0) : 0;
+    return {view.data_as<float>() + offset, view.stride(-2), view.stride(-1)};
+  }
 };
 
-// One matrix in place, contiguous.
-void orthogonalise(std::vector<double>& matrix, const Batch& batch, const NewtonSchulzOptions& options) {
-  double largest = 0.0;
-  bool finite = true;
-  for (const double value : matrix) {
-    finite = finite && std::isfinite(value);
-    largest = std::max(largest, std::abs(value));
-  }
-  if (!finite) return std::fill(matrix.begin(), matrix.end(), std::numeric_limits<double>::quiet_NaN());
-  if (largest == 0.0) return;
-  const int exponent = -std::ilogb(largest);
-  for (double& value : matrix) value = std::scalbn(value, exponent);
-  newton_schulz_reference(matrix.data(), batch.rows, batch.cols, options.coefficients, options.eps, matrix.data());
+void run_batch(const Batch& batch, const NewtonSchulzOptions& options) {
+  const int64_t size = orthogonalise_workspace_size(batch.rows, batch.cols);
+  const double flops = newton_schulz_flops(batch.rows, batch.cols, static_cast<int>(options.coefficients.size()),
+                                           options.form);
+  std::atomic<int64_t> next = 0;
+  const auto run = [&](int64_t, int64_t) {
+    const Workspace workspace(size);
+    for (int64_t i = next++; i < batch.count; i = next++) {
+      orthogonalise(batch.matrix(batch.input, i), batch.matrix(batch.output, i), batch.rows, batch.cols, options,
+                    workspace.data());
+    }
+  };
+  if (batch.count == 1 || flops >= kMinSharedFlops) return run(0, 1);
+  parallel_for(0, std::min<int64_t>(batch.count, num_threads()), 1, run);
 }
 
 Status check_options(const NewtonSchulzOptions& options) {
@@ -68,23 +80,11 @@ Status check_tensors(const TensorView& input, const TensorView& output) {
 Status newton_schulz(const TensorView& input, const TensorView& output, const NewtonSchulzOptions& options) {
   QX_RETURN_IF_ERROR(check_options(options));
   QX_RETURN_IF_ERROR(check_tensors(input, output));
-  const int dims = input.num_dims();
-  const Batch batch{dims == 3 ? input.size(0) : 1, input.size(-2), input.size(-1)};
-  const auto at = [&](const TensorView& view, int64_t b, int64_t i, int64_t j) -> float& {
-    return view.data_as<float>()[(dims == 3 ? b * view.stride(0) : 0) + i * view.stride(-2) + j * view.stride(-1)];
-  };
-  for (int64_t b = 0; b < batch.count; ++b) {
-    std::vector<double> matrix;
-    for (int64_t i = 0; i < batch.rows; ++i) {
-      for (int64_t j = 0; j < batch.cols; ++j) matrix.push_back(at(input, b, i, j));
-    }
-    orthogonalise(matrix, batch, options);
-    for (int64_t i = 0; i < batch.rows; ++i) {
-      for (int64_t j = 0; j < batch.cols; ++j) {
-        at(output, b, i, j) = static_cast<float>(matrix[static_cast<size_t>(i * batch.cols + j)]);
-      }
-    }
-  }
+  if (input.num_elements() == 0) return ok_status();
+  const Batch batch{input.num_dims() == 3 ? input.size(0) : 1, input.size(-2), input.size(-1), input, output};
+  NewtonSchulzOptions resolved = options;
+  resolved.form = newton_schulz_resolved_form(batch.rows, batch.cols, options.form);
+  run_batch(batch, resolved);
   return ok_status();
 }
 
@@ -116,7 +116,7 @@ double newton_schulz_flops(int64_t rows, int64_t cols, int num_steps, NewtonSchu
 }
 
 int64_t newton_schulz_workspace_bytes(int64_t rows, int64_t cols) {
-  return static_cast<int64_t>(sizeof(double)) * (3 * rows * cols + 3 * rows * rows);
+  return static_cast<int64_t>(sizeof(float)) * orthogonalise_workspace_size(rows, cols);
 }
 
 }  // namespace qx::kernels

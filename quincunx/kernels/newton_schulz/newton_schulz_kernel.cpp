@@ -1,0 +1,202 @@
+#include "quincunx/kernels/newton_schulz/newton_schulz_kernel.h"
+
+#include <algorithm>
+
+#include "quincunx/kernels/gemm/gemm_kernel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/newton_schulz/newton_schulz_kernel.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/gemm/micro_kernel-inl.h"
+#include "quincunx/kernels/gemm/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels::newton_schulz_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace gemm = ::qx::kernels::HWY_NAMESPACE;
+
+uint32_t MaxMagnitudeBits(const float* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto largest = hn::Zero(di);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(d, x + i))));
+  auto bits = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+  for (; i < count; ++i) {
+    uint32_t element = 0;
+    __builtin_memcpy(&element, x + i, sizeof(element));
+    bits = std::max(bits, element & 0x7fffffffu);
+  }
+  return bits;
+}
+
+void ScaleInPlace(float* x, int64_t count, float factor) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factors = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factors), d, x + i);
+  for (; i < count; ++i) x[i] *= factor;
+}
+
+void Transpose(const float* source, int64_t source_stride, int64_t rows, int64_t columns, float* destination,
+               int64_t destination_stride) {
+  // Sixteen rows at a time: whole cache lines of the destination are written.
+  for (int64_t i = 0; i < rows; i += 16) {
+    const int64_t row_end = std::min(i + 16, rows);
+    int64_t j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      int64_t r = i;
+      for (; r + 4 <= row_end; r += 4) {
+        gemm::Transpose4x4(source + r * source_stride + j, source_stride, destination + j * destination_stride + r,
+                           destination_stride);
+      }
+      for (; r < row_end; ++r) {
+        for (int64_t k = j; k < j + 4; ++k) destination[k * destination_stride + r] = source[r * source_stride + k];
+      }
+    }
+    for (; j < columns; ++j) {
+      for (int64_t r = i; r < row_end; ++r) destination[j * destination_stride + r] = source[r * source_stride + j];
+    }
+  }
+}
+
+// A tile of dot products of rows: kLeft * kRight sums, kLeft vectors and one more in registers.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kLeftRows = 4;
+#else
+constexpr int kLeftRows = 3;
+#endif
+constexpr int kRightRows = 4;
+
+struct DotTile {
+  const float* left;
+  const float* right;
+  int64_t stride;
+  int64_t columns;  // a multiple of 16
+  float* sums;
+  int64_t sums_stride;
+};
+using DotTileFunction = void (*)(const DotTile&);
+
+template <int kLeft, int kRight>
+void DotProducts(const DotTile& tile) {
+  const hn::CappedTag<float, 16> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sums[kLeft][kRight];
+  QX_UNROLL for (int i = 0; i < kLeft; ++i) {
+    QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d);
+  }
+  for (int64_t k = 0; k < tile.columns; k += lanes) {
+    V left[kLeft];
+    QX_UNROLL for (int i = 0; i < kLeft; ++i) left[i] = hn::LoadU(d, tile.left + i * tile.stride + k);
+    QX_UNROLL for (int j = 0; j < kRight; ++j) {
+      const V right = hn::LoadU(d, tile.right + j * tile.stride + k);
+      QX_UNROLL for (int i = 0; i < kLeft; ++i) sums[i][j] = hn::MulAdd(left[i], right, sums[i][j]);
+    }
+  }
+  QX_UNROLL for (int i = 0; i < kLeft; ++i) {
+    QX_UNROLL for (int j = 0; j < kRight; ++j) {
+      tile.sums[i * tile.sums_stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+    }
+  }
+}
+
+template <int kLeft>
+DotTileFunction DotProductsForRight(int64_t right) {
+  constexpr DotTileFunction kFunctions[kRightRows] = {&DotProducts<kLeft, 1>, &DotProducts<kLeft, 2>,
+                                                      &DotProducts<kLeft, 3>, &DotProducts<kLeft, 4>};
+  return kFunctions[right - 1];
+}
+
+DotTileFunction DotProductsFor(int64_t left, int64_t right) {
+  switch (left) {
+    case 1: return DotProductsForRight<1>(right);
+    case 2: return DotProductsForRight<2>(right);
+    case 3: return DotProductsForRight<3>(right);
+    default: return DotProductsForRight<kLeftRows>(right);
+  }
+}
+
+void GramOfRows(const float* x, int64_t rows, int64_t columns, int64_t stride, float* gram) {
+  for (int64_t i = 0; i < rows; i += kLeftRows) {
+    const int64_t left = std::min<int64_t>(kLeftRows, rows - i);
+    // Tiles that hold something on or above the diagonal.
+    for (int64_t j = i / kRightRows * kRightRows; j < rows; j += kRightRows) {
+      const int64_t right = std::min<int64_t>(kRightRows, rows - j);
+      DotProductsFor(left, right)({x + i * stride, x + j * stride, stride, columns, gram + i * rows + j, rows});
+    }
+  }
+}
+
+void ApplyInPlace(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace) {
+  const int64_t num_tiles = (rows + gemm::kTileRows - 1) / gemm::kTileRows;
+  const int64_t widest = gemm::GroupPanels((rows + num_tiles - 1) / num_tiles);
+  float* packed_q = workspace;
+  float* stripe = workspace + rows * rows;
+  for (int64_t t = 0; t < num_tiles; ++t) {
+    const int64_t row = first_row(t, num_tiles, rows);
+    const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
+    gemm::PackTile(q + row * rows, rows, 1, tile, rows, tile, packed_q + row * rows);
+  }
+  const int64_t panel_size = rows * kPanelColumns;
+  for (int64_t column = 0; column < columns;) {
+    int64_t panels = widest;
+    while (panels * kPanelColumns > columns - column) panels /= 2;
+    for (int64_t p = 0; p < panels; ++p) {
+      gemm::PackSixteenAdjacent(x + column + p * kPanelColumns, stride, rows, stripe + p * panel_size);
+    }
+    for (int64_t t = 0; t < num_tiles; ++t) {
+      const int64_t row = first_row(t, num_tiles, rows);
+      const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
+      gemm::TileFunctionFor(tile, panels)(
+          {rows, packed_q + row * rows, stripe, panel_size, x + row * stride + column, stride, false});
+    }
+    column += panels * kPanelColumns;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels::newton_schulz_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels::newton_schulz_kernel {
+
+HWY_EXPORT(MaxMagnitudeBits);
+HWY_EXPORT(ScaleInPlace);
+HWY_EXPORT(Transpose);
+HWY_EXPORT(GramOfRows);
+HWY_EXPORT(ApplyInPlace);
+
+uint32_t max_magnitude_bits(const float* x, int64_t count) {
+  return HWY_DYNAMIC_DISPATCH(MaxMagnitudeBits)(x, count);
+}
+
+void scale_in_place(float* x, int64_t count, float factor) { HWY_DYNAMIC_DISPATCH(ScaleInPlace)(x, count, factor); }
+
+void transpose(const float* source, int64_t source_stride, int64_t rows, int64_t columns, float* destination,
+               int64_t destination_stride) {
+  HWY_DYNAMIC_DISPATCH(Transpose)(source, source_stride, rows, columns, destination, destination_stride);
+}
+
+void gram_of_rows(const float* x, int64_t rows, int64_t columns, int64_t stride, float* gram) {
+  HWY_DYNAMIC_DISPATCH(GramOfRows)(x, rows, columns, stride, gram);
+}
+
+int64_t apply_workspace_size(int64_t rows) {
+  constexpr int64_t kMaxPanels = 8;
+  return rows * rows + rows * kMaxPanels * kPanelColumns;
+}
+
+void apply_in_place(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace) {
+  HWY_DYNAMIC_DISPATCH(ApplyInPlace)(q, x, rows, columns, stride, workspace);
+}
+
+}  // namespace qx::kernels::newton_schulz_kernel
+#endif  // HWY_ONCE

@@ -1,0 +1,29 @@
+// The loops of Newton-Schulz that exist once for each instruction set. Matrices are row-major, wide (rows <= columns),
+// and padded: `stride` is a multiple of 16 and the elements between columns and stride are zero.
+#pragma once
+
+#include <cstdint>
+
+namespace qx::kernels::newton_schulz_kernel {
+
+// The largest bit pattern of |x|: the magnitudes of floats are ordered as their bits are, NaN and infinity above all.
+uint32_t max_magnitude_bits(const float* x, int64_t count);
+
+void scale_in_place(float* x, int64_t count, float factor);
+
+// destination[j * destination_stride + i] = source[i * source_stride + j] for i < rows, j < columns.
+void transpose(const float* source, int64_t source_stride, int64_t rows, int64_t columns, float* destination,
+               int64_t destination_stride);
+
+// gram[rows, rows] = x x^T over `columns` columns, a multiple of 16; the upper triangle only. Reads x as it lies: for few
+// rows, where packing would cost as much as the product. The rows of a tile should fit the L1 cache: kGramColumns.
+inline constexpr int64_t kGramColumns = 1024;
+void gram_of_rows(const float* x, int64_t rows, int64_t columns, int64_t stride, float* gram);
+
+// Floats of scratch memory that apply_in_place needs.
+int64_t apply_workspace_size(int64_t rows);
+
+// x = q x for q[rows, rows] and `columns` columns, a multiple of 16, a stripe of them at a time.
+void apply_in_place(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace);
+
+}  // namespace qx::kernels::newton_schulz_kernel

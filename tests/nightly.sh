@@ -2,7 +2,7 @@
 # The slow checks: tests/nightly.sh [PART...], without a part all of them. Each part builds in a folder of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ALL=(g++ asan tsan tidy fuzz coverage)
+ALL=(g++ asan tsan tidy fuzz coverage train)
 FUZZ_SECONDS=${FUZZ_SECONDS:-60}
 JOBS=${JOBS:-$(nproc)}
 CMAKE=/usr/bin/cmake
@@ -50,6 +50,7 @@ run_part() {
     tidy) run_tidy ;;
     fuzz) run_fuzzers ;;
     coverage) run_coverage ;;
+    train) cmake/setup.sh all && .venv/bin/python -m pytest tests/python -q -m nightly ;;
   esac
 }
 

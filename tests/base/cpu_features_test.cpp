@@ -17,7 +17,8 @@ CpuidAnswers everything() {
 TEST(CpuFeatures, NeedsTheOperatingSystemToSaveTheRegisters) {
   CpuidAnswers answers = everything();
   EXPECT_EQ(to_string(features_from_cpuid(answers)),
-            "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 amx_tile amx_int8 amx_bf16");
+            "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 "
+            "amx_tile amx_int8 amx_bf16");
   answers.xcr0 = 0xe7;  // no tiles
   EXPECT_EQ(to_string(features_from_cpuid(answers)),
             "avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 avx512fp16");

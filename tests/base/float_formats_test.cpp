@@ -111,7 +111,7 @@ TEST_P(FloatFormat, KeepsEveryValueThatItCanHold) {
   }
 }
 
-// The bits that a format keeps, its rounding bit and, below that, zero, the least, half and all: every case of rounding.
+// All bits that a format keeps, each with the tails just below, at and above half: every case of rounding.
 TEST_P(FloatFormat, RoundsEveryCaseToTheNearestEven) {
   const Format& format = GetParam();
   const int dropped = 23 - format.mantissa_bits;

@@ -50,6 +50,11 @@ def loss(records: list[Record], unigram_entropy: float, bound: float | None) -> 
     resumed_from = of_event(records, "start", attempt=1)[0]["first_step"] - 1
     _vertical(figure, resumed_from, "resumed from here", "left")
     _vertical(figure, killed_at, "killed here", "right")
+    # Room for the lines' labels above the curves and below the lowest line.
+    values = [record["loss"] for record in of_event(records, "step", rank=0)] + list(held_out.values())
+    values += [unigram_entropy, (bound or 1.0) * unigram_entropy]
+    margin = 0.08 * (max(values) - min(values))
+    figure.update_yaxes(range=[min(values) - margin, max(values) + 2 * margin])
     return styled(figure, height=460, x_title="optimizer step", y_title="loss, nats a token")
 
 
@@ -67,7 +72,7 @@ def _vertical(figure: go.Figure, x: float, label: str, side: str) -> None:
         x=x,
         line={"color": "#c92a2a", "dash": "dot", "width": 1.5},
         annotation={"text": label, "font": {"size": 12, "color": "#c92a2a"}},
-        annotation_position=f"bottom {side}",
+        annotation_position=f"top {side}",
     )
 
 

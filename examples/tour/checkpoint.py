@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import warnings
 from typing import Any
 
 import torch
@@ -75,6 +76,9 @@ def load_model(directory: pathlib.Path, model: torch.nn.Module) -> int:
         raise FileNotFoundError(f"no complete checkpoint in {directory}")
     step, path = found
     state = {"model": model.state_dict()}
-    dcp.load(state, checkpoint_id=path, no_dist=True)
+    with warnings.catch_warnings():
+        # Loading in one process is what is wanted here, and torch warns of just that.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        dcp.load(state, checkpoint_id=path, no_dist=True)
     model.load_state_dict(state["model"])
     return step

@@ -48,5 +48,5 @@ def samples(
                 model, tokenizer.encode(prompt), num_tokens=num_tokens, temperature=temperature, generator=generator
             )
             how = "greedy" if temperature == 0.0 else f"temperature {temperature}"
-            result.append({"prompt": prompt, "how": how, "text": tokenizer.decode(tokens)})
+            result.append({"prompt": prompt, "how": how, "text": tokenizer.decode(tokens).rstrip()})
     return result

@@ -51,7 +51,7 @@ def check_matrices(records: list[Record], world_size: int) -> None:
     """In every step the ranks together orthogonalised each matrix exactly once."""
     by_step: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
     for record in of_event(records, "step"):
-        by_step[record["attempt"], record["step"]][record["rank"]] = record["matrices_orthogonalised"]
+        by_step[record["attempt"], record["step"]][record["rank"]] = record["matrices_orthogonalized"]
     expected = {record["num_matrices"] for record in of_event(records, "start")}
     if len(expected) != 1 or not by_step:
         raise GuardError(f"guard: no steps, or starts that disagree about the number of matrices: {sorted(expected)}")
@@ -60,7 +60,7 @@ def check_matrices(records: list[Record], world_size: int) -> None:
         # The step in which the workers were killed may lack a rank.
         if len(counts) == world_size and sum(counts.values()) != num_matrices:
             raise GuardError(
-                f"guard: step {step} (attempt {attempt}) orthogonalised {sum(counts.values())} matrices of "
+                f"guard: step {step} (attempt {attempt}) orthogonalized {sum(counts.values())} matrices of "
                 f"{num_matrices}: by rank {dict(sorted(counts.items()))}"
             )
 

@@ -17,11 +17,15 @@ LOG_TAIL_LINES = 30
 
 
 class RunError(RuntimeError):
-    """A run of workers failed or took too long; the message ends with the last lines of its log."""
+    """A run of workers failed or took too long; the message ends with what they printed last."""
 
 
 def _tail(log: pathlib.Path) -> str:
+    """The workers' last lines: torchrun's own, which follow and say only that a worker failed, are left out."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    ends = [index for index, line in enumerate(lines) if "failed (exitcode: " in line]
+    lines = lines[: ends[-1]] if ends else lines
+    lines = [line for line in lines if "Sending process" not in line and not line.startswith("USDT:")]
     return "\n".join(lines[-LOG_TAIL_LINES:])
 
 

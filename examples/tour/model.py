@@ -43,7 +43,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(config.dim, config.dim, bias=False)
         self.key = nn.Linear(config.dim, config.dim, bias=False)
         self.value = nn.Linear(config.dim, config.dim, bias=False)
-        self.output = nn.Linear(config.dim, config.dim, bias=False)
+        self.out = nn.Linear(config.dim, config.dim, bias=False)
 
     def forward(self, x_BLD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         def heads(projected: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ class Attention(nn.Module):
         k_BHLK = rotate(heads(self.key(x_BLD)), cos, sin)
         v_BHLK = heads(self.value(x_BLD))
         mixed_BHLK = functional.scaled_dot_product_attention(q_BHLK, k_BHLK, v_BHLK, is_causal=True)
-        return self.output(mixed_BHLK.transpose(1, 2).flatten(-2))
+        return self.out(mixed_BHLK.transpose(1, 2).flatten(-2))
 
 
 class FeedForward(nn.Module):
@@ -105,7 +105,7 @@ class Llama(nn.Module):
                     parameter.fill_(1.0)
                     continue
                 std = 0.02
-                if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
+                if name.endswith(("attention.out.weight", "feed_forward.down.weight")):
                     std *= residual_scale
                 parameter.normal_(0.0, std, generator=generator)
 

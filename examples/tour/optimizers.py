@@ -25,7 +25,6 @@ def build_optimizer(model: torch.nn.Module, settings: Settings) -> torch.optim.O
     )
 
 
-def matrices_orthogonalised(optimizer: torch.optim.Optimizer) -> int:
+def matrices_orthogonalized(optimizer: torch.optim.Optimizer) -> int:
     """Matrices whose Newton-Schulz iteration ran on this rank in the last step, by the optimizer's own count."""
-    counters = getattr(optimizer, "counters", None)
-    return counters.matrices_orthogonalised if counters is not None else 0
+    return int(getattr(optimizer, "counters", {}).get("matrices_orthogonalized", 0))

@@ -79,14 +79,14 @@ def read(path: pathlib.Path) -> Settings:
 def quick() -> Settings:
     """The same path in under a minute: the same model, fewer and shorter steps, an eighth of the text."""
     return Settings(
-        steps=16,
+        steps=12,
         sequences_per_rank=2,
         sequence_length=128,
         evaluate_every=4,
         evaluation_windows=8,
-        checkpoint_every=6,
-        kill_after_step=8,
-        trace_step=12,
+        checkpoint_every=5,
+        kill_after_step=7,
+        trace_step=9,
         warmup_steps=3,
         max_files=64,
         loss_bound=None,

@@ -21,7 +21,7 @@ import settings as tour_settings
 import step_trace
 import torch
 import torch.distributed as dist
-from optimizers import build_optimizer, matrices_orthogonalised, num_matrices
+from optimizers import build_optimizer, matrices_orthogonalized, num_matrices
 from records import Recorder
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -69,6 +69,15 @@ def learning_rate_factor(step: int, settings: tour_settings.Settings) -> float:
     return min(1.0, (step + 1) / settings.warmup_steps, remaining)
 
 
+def build_model(settings: tour_settings.Settings) -> torch.nn.Module:
+    """The model with the same weights on every run, its layers sharded over all ranks."""
+    model = llama.Llama(settings.model)
+    model.initialize(settings.seed)
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
 class Worker:
     def __init__(self, run_directory: pathlib.Path):
         self.settings = tour_settings.read(run_directory / "settings.json")
@@ -78,7 +87,7 @@ class Worker:
         self.batches = Batches(numpy.load(corpus["train_path"], mmap_mode="r"), self.settings, self.rank)
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.recorder = Recorder(run_directory / "records", attempt=attempt, rank=self.rank)
-        self.model = self._build_model()
+        self.model = build_model(self.settings)
         self.optimizer = build_optimizer(self.model, self.settings)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: learning_rate_factor(step, self.settings)
@@ -86,13 +95,6 @@ class Worker:
         self.checkpoints = checkpoint.Checkpoints(
             run_directory / "checkpoints", self.model, self.optimizer, self.scheduler
         )
-
-    def _build_model(self) -> torch.nn.Module:
-        model = llama.Llama(self.settings.model)
-        model.initialize(self.settings.seed)
-        for layer in model.layers:
-            fully_shard(layer)
-        return fully_shard(model)
 
     def run(self) -> None:
         first_step = self.checkpoints.load_latest() + 1
@@ -131,7 +133,7 @@ class Worker:
             step=step,
             loss=mean_loss,
             seconds=time.perf_counter() - start_s,
-            matrices_orthogonalised=matrices_orthogonalised(self.optimizer),
+            matrices_orthogonalized=matrices_orthogonalized(self.optimizer),
         )
 
     @torch.no_grad()

@@ -34,6 +34,9 @@ function(qx_tests_below directory)
     string(REGEX REPLACE "/.*" "" label ${source})
     add_test(NAME ${name} COMMAND ${target})
     set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS ${label})
+    if(label STREQUAL collectives)  # several processes or threads that wait for each other under deadlines
+      set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    endif()
   endforeach()
 endfunction()
 

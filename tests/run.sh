@@ -17,7 +17,7 @@ run_suite() {
 ctest=/usr/bin/ctest
 [ -x "$ctest" ] || ctest=ctest
 run_suite "C++ tests" "$ctest" --test-dir build/release -j "$(nproc)" --output-on-failure --no-tests=error
-run_suite "Python tests" .venv/bin/python -m pytest tests/lint tests/python -q -m "not nightly" --durations=5
+run_suite "Python tests" .venv/bin/python -m pytest tests/python -q -m "not nightly" --durations=5
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'make test: FAILED after %d s: %s; the failures are listed above\n' $SECONDS "${failed[*]}"

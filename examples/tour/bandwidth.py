@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import quincunx.mccl  # noqa: F401 (registers the backend)
 import settings as tour_settings
 import torch
 import torch.distributed as dist
@@ -50,8 +51,6 @@ def median_seconds(calls: dict[str, Callable[[], None]], repeats: int) -> dict[s
 
 
 def main(run_directory: pathlib.Path) -> None:
-    import quincunx.mccl  # noqa: F401 (registers the backend)
-
     torch.set_num_threads(1)
     settings = tour_settings.read(run_directory / "settings.json")
     timeout = datetime.timedelta(seconds=settings.collective_timeout_s)

@@ -17,12 +17,14 @@ import checkpoint
 import guards
 import model as llama
 import numpy
+import quincunx.mccl
 import settings as tour_settings
 import step_trace
 import torch
 import torch.distributed as dist
 from optimizers import build_optimizer, matrices_orthogonalized, num_matrices
 from records import Recorder
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
@@ -69,13 +71,13 @@ def learning_rate_factor(step: int, settings: tour_settings.Settings) -> float:
     return min(1.0, (step + 1) / settings.warmup_steps, remaining)
 
 
-def build_model(settings: tour_settings.Settings) -> torch.nn.Module:
-    """The model with the same weights on every run, its layers sharded over all ranks."""
+def build_model(settings: tour_settings.Settings, mesh: DeviceMesh) -> torch.nn.Module:
+    """The model with the same weights on every run, its layers sharded over the mesh."""
     model = llama.Llama(settings.model)
     model.initialize(settings.seed)
     for layer in model.layers:
-        fully_shard(layer)
-    return fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 class Worker:
@@ -87,7 +89,8 @@ class Worker:
         self.batches = Batches(numpy.load(corpus["train_path"], mmap_mode="r"), self.settings, self.rank)
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         self.recorder = Recorder(run_directory / "records", attempt=attempt, rank=self.rank)
-        self.model = build_model(self.settings)
+        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        self.model = build_model(self.settings, self.mesh)
         self.optimizer = build_optimizer(self.model, self.settings)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: learning_rate_factor(step, self.settings)
@@ -154,26 +157,24 @@ class Worker:
         self.recorder.write("evaluation", step=step, loss=loss, num_windows=num_chosen, whole=whole)
 
 
-def collective_calls(backend: str) -> dict[str, int]:
-    """Calls by operation, as counted by the backend itself; empty for a backend that is not ours."""
-    if backend != "mccl":
+def collective_calls(mesh: DeviceMesh) -> dict[str, int]:
+    """Calls by operation on the mesh, as counted by mccl itself; none where another backend serves the mesh."""
+    group = mesh.get_group()
+    if dist.get_backend(group) != "mccl":
         return {}
-    import quincunx.mccl
-
-    return quincunx.mccl.statistics()
+    operations = quincunx.mccl.statistics(group)["operations"]
+    return {name: counts["calls"] for name, counts in operations.items()}
 
 
 def main(run_directory: pathlib.Path) -> None:
     # Two ranks share the machine's cores.
     torch.set_num_threads(1)
     settings = tour_settings.read(run_directory / "settings.json")
-    if settings.backend == "mccl":
-        import quincunx.mccl  # noqa: F401 (registers the backend)
     with guards.gloo_refused():
         dist.init_process_group(settings.backend, timeout=datetime.timedelta(seconds=settings.collective_timeout_s))
         worker = Worker(run_directory)
         worker.run()
-        worker.recorder.write("done", collective_calls=collective_calls(settings.backend))
+        worker.recorder.write("done", collective_calls=collective_calls(worker.mesh))
         dist.destroy_process_group()
 
 

@@ -9,12 +9,14 @@ import pathlib
 import sys
 
 import optimizers
+import quincunx.mccl  # noqa: F401 (registers the backend)
 import settings as tour_settings
 import torch
 import torch.distributed as dist
 import train
 from model import Llama, ModelConfig
 from muon_reference import ReferenceMuon
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 SETTINGS = tour_settings.Settings(
@@ -60,13 +62,11 @@ def reference_model() -> Llama:
 
 
 def main(output: pathlib.Path, num_steps: int) -> None:
-    import quincunx.mccl  # noqa: F401 (registers the backend)
-
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=100)
     dist.init_process_group("mccl", timeout=timeout)
     batches = train.Batches(sources().numpy(), SETTINGS, dist.get_rank())
-    sharded = train.build_model(SETTINGS)
+    sharded = train.build_model(SETTINGS, init_device_mesh("cpu", (2,)))
     ours = losses(sharded, [optimizers.build_optimizer(sharded, SETTINGS)], batches, num_steps)
 
     replica = reference_model()

@@ -10,12 +10,14 @@
 #include <string>
 
 #include "quincunx/apps/python_verb.h"
+#include "quincunx/base/cpu_features.h"
 #include "quincunx/base/version.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::apps {
 namespace {
 
+constexpr int64_t kKibibyte = 1024;
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 // Each pair of local ranks holds one ring a direction in /dev/shm; containers give it 64 MiB unless told otherwise.
 constexpr uint64_t kSmallSharedMemoryBytes = 64 * kMebibyte;
@@ -74,6 +76,10 @@ int print_limits(std::ostream& out) {
 int print_doctor(std::ostream& out) {
   out << "quincunx          " << version() << "\n";
   out << "cpu               " << cpu_name() << "\n";
+  out << "cpu features      " << to_string(cpu_features()) << "\n";
+  const CacheSizes& caches = cache_sizes();
+  out << "caches            " << caches.l1_data_bytes / kKibibyte << " KiB, " << caches.l2_bytes / kKibibyte << " KiB, "
+      << caches.l3_bytes / kKibibyte << " KiB (data, levels 1 to 3)\n";
   out << "dispatch targets  " << dispatch_targets() << " (best first)\n";
   out << "threads           " << num_threads() << "\n";
   const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));

@@ -26,9 +26,9 @@ class Display:
     def finish(self, text: str) -> None:
         self.console.print(f"[bold green]tour: done[/] in {self.seconds():.0f} s. {text}", soft_wrap=True)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, reason: str) -> None:
         self.console.print("[bold red]tour: FAILED[/]", end=" ")
-        self.console.print(str(error), markup=False, soft_wrap=True)
+        self.console.print(reason, markup=False, soft_wrap=True)
 
     def seconds(self) -> float:
         return time.monotonic() - self._start_s

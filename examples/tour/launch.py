@@ -1,6 +1,7 @@
 """Starts a worker program under torchrun, follows its records, and never leaves a process behind."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import signal
@@ -38,6 +39,12 @@ def process_is_alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def _end_with_parent() -> None:
+    """Run in the child: should this process be killed, torchrun gets SIGTERM and ends its workers."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGTERM))
+
+
 def _start(program: pathlib.Path, arguments: list[str], world_size: int, max_restarts: int, log: pathlib.Path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     command += ["--nproc-per-node", str(world_size), "--max-restarts", str(max_restarts), "--monitor-interval", "0.1"]
@@ -50,6 +57,7 @@ def _start(program: pathlib.Path, arguments: list[str], world_size: int, max_res
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
 
 

@@ -13,6 +13,7 @@ import fcntl
 import json
 import pathlib
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -172,9 +173,12 @@ def main(arguments: list[str]) -> int:
             guards.check_charts(page.write(outcome, report), charts.NAMES)
             # Checked last, so that the report of a run that learned too little can be looked at.
             guards.check_loss(outcome.held_out_loss, outcome.unigram_entropy, settings.loss_bound)
-    except (launch.RunError, guards.GuardError, OSError, ValueError, RuntimeError) as error:
-        show.fail(error)
+    except (OSError, ValueError, RuntimeError) as error:
+        show.fail(str(error))
         return 1
+    except KeyboardInterrupt:
+        show.fail("interrupted; its workers were ended")
+        return 130
     share = outcome.held_out_loss / outcome.unigram_entropy
     show.finish(
         f"Held-out loss {outcome.held_out_loss:.3f} nats a token, {share:.2f} x the unigram entropy. Open {report}"
@@ -183,4 +187,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # As for an interrupt: the clean-up runs, and no worker is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     sys.exit(main(sys.argv[1:]))

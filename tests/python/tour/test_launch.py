@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import time
@@ -98,6 +99,23 @@ def test_worker_that_ignores_sigterm_is_ended_when_the_reader_stops(run, monkeyp
         if record["event"] == "deaf" and len(pids) == 2:
             break
     stream.close()
+    assert wait_until_dead(pids)
+
+
+def test_workers_end_when_the_follower_is_killed(run, tmp_path):
+    stream = run("recorder.write('ready')\ntime.sleep(100)")
+    follower = os.fork()
+    if follower == 0:
+        list(stream)
+        os._exit(0)
+    records = tmp_path / "records"
+    deadline = time.monotonic() + 60
+    while sum('"ready"' in path.read_text() for path in records.glob("*.jsonl")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pids = [json.loads(path.read_text().splitlines()[0])["pid"] for path in records.glob("*.jsonl")]
+    os.kill(follower, signal.SIGKILL)
+    os.waitpid(follower, 0)
+    assert len(pids) == 2
     assert wait_until_dead(pids)
 
 

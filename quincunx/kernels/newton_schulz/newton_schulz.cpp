@@ -58,6 +58,10 @@ Status check_options(const NewtonSchulzOptions& options) {
   if (!std::isfinite(options.eps) || options.eps < 0.0f) {
     return invalid_argument("eps: expected a finite number that is not negative, got " + std::to_string(options.eps));
   }
+  if (options.form > NewtonSchulzForm::kGramPure) {
+    return invalid_argument("form: expected a value of the enumeration, got " +
+                            std::to_string(static_cast<int>(options.form)));
+  }
   return ok_status();
 }
 

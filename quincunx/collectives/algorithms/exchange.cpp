@@ -1,0 +1,227 @@
+#include "quincunx/collectives/algorithms/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace qx::collectives {
+namespace {
+
+std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
+
+// Slices of all_reduce begin at multiples of a cache line, whatever the element: no line is written by two ranks.
+constexpr int64_t kSliceAlignment = 64;
+
+struct Range {
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+Range slice_of(int64_t size_bytes, int rank, int world_size) {
+  const int64_t share = (size_bytes + world_size - 1) / world_size;
+  const int64_t step = (share + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+  const int64_t begin = std::min(size_bytes, rank * step);
+  return {begin, std::min(size_bytes, begin + step) - begin};
+}
+
+}  // namespace
+
+Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buffer> outputs, int rank, int world_size)
+    : call_(call), rank_(rank), world_size_(world_size), peers_(static_cast<size_t>(world_size)) {
+  const auto each_peer = [&](auto&& act) {
+    for (int p = 0; p < world_size; ++p) {
+      if (p != rank) act(p, static_cast<size_t>(p));
+    }
+  };
+  const auto own = static_cast<size_t>(rank);
+  const bool is_root = rank == call.root;
+  switch (call.operation) {
+    case Operation::kBroadcast:
+      if (is_root) each_peer([&](int p, size_t) { send(p, inputs[0]); });
+      else receive_into(call.root, inputs[0]);
+      break;
+    case Operation::kAllReduce: plan_all_reduce(inputs[0]); break;
+    case Operation::kReduce:
+      if (is_root) plan_reduction(inputs[0], bytes_of(outputs[0]));
+      else send(call.root, inputs[0]);
+      break;
+    case Operation::kAllGather:
+      each_peer([&](int p, size_t i) { send(p, inputs[0]); receive_into(p, outputs[i]); });
+      copy_own(inputs[0], outputs[own]);
+      break;
+    case Operation::kGather:
+      if (!is_root) send(call.root, inputs[0]);
+      else each_peer([&](int p, size_t i) { receive_into(p, outputs[i]); });
+      if (is_root) copy_own(inputs[0], outputs[own]);
+      break;
+    case Operation::kScatter:
+      if (!is_root) receive_into(call.root, outputs[0]);
+      else each_peer([&](int p, size_t i) { send(p, inputs[i]); });
+      if (is_root) copy_own(inputs[own], outputs[0]);
+      break;
+    case Operation::kReduceScatter:
+      each_peer([&](int p, size_t i) { send(p, inputs[i]); });
+      plan_reduction(inputs[own], bytes_of(outputs[0]));
+      break;
+    case Operation::kAllToAll:
+      each_peer([&](int p, size_t i) { send(p, inputs[i]); receive_into(p, outputs[i]); });
+      copy_own(inputs[own], outputs[own]);
+      break;
+    default: break;
+  }
+  for (const Peer& peer : peers_) {
+    for (int s = 0; s < 2; ++s) remaining_bytes_ += peer.out[s].size + peer.in[s].size;
+  }
+}
+
+void Exchange::send(int peer, const Buffer& buffer) {
+  Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
+  out.data = bytes_of(buffer);
+  out.size = buffer.size_bytes();
+  // A reduction of three or more lets a peer run ahead by one window only: see Reducer.
+  out.allowed = call_.reduces() && world_size_ > 2 ? std::min(out.size, kReduceWindowBytes) : out.size;
+}
+
+void Exchange::receive_into(int peer, const Buffer& buffer) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[0];
+  in.data = bytes_of(buffer);
+  in.size = buffer.size_bytes();
+}
+
+void Exchange::copy_own(const Buffer& from, const Buffer& to) {
+  copy_from_ = from;
+  copy_to_ = to;
+}
+
+void Exchange::plan_reduction(const Buffer& own, std::byte* output) {
+  reducer_.emplace(call_.reduction, Reducer::Slice{bytes_of(own), output, own.size_bytes(), own.dtype}, rank_,
+                   world_size_);
+  for (int p = 0; p < world_size_; ++p) {
+    if (p != rank_) peers_[static_cast<size_t>(p)].in[0].size = own.size_bytes();
+  }
+  remaining_bytes_ += own.size_bytes();
+}
+
+void Exchange::plan_all_reduce(const Buffer& buffer) {
+  const int64_t size = buffer.size_bytes();
+  if (size <= kInlineBytes || world_size_ == 1) {
+    for (int p = 0; p < world_size_; ++p) {
+      if (p != rank_) send(p, buffer);
+    }
+    return plan_reduction(buffer, bytes_of(buffer));
+  }
+  const int64_t element = dtype_size_bytes(buffer.dtype);
+  const auto part = [&](int rank) {
+    const Range range = slice_of(size, rank, world_size_);
+    return Buffer{bytes_of(buffer) + range.begin, range.size / element, buffer.dtype};
+  };
+  const Buffer own = part(rank_);
+  plan_reduction(own, bytes_of(own));
+  for (int p = 0; p < world_size_; ++p) {
+    if (p == rank_) continue;
+    const Buffer theirs = part(p);
+    send(p, theirs);
+    Peer& peer = peers_[static_cast<size_t>(p)];
+    peer.out[1] = {bytes_of(own), own.size_bytes(), 0, 0};
+    peer.in[1] = {bytes_of(theirs), theirs.size_bytes(), 0};
+  }
+}
+
+std::span<const std::byte> Exchange::inline_input(int peer) const {
+  const Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
+  if (out.size > kInlineBytes) return {};
+  return {out.data, static_cast<size_t>(out.size)};
+}
+
+Status Exchange::begin(std::span<const std::span<const std::byte>> inlined) {
+  if (copy_from_.count > 0 && copy_from_.data != copy_to_.data) {
+    std::memmove(copy_to_.data, copy_from_.data, static_cast<size_t>(copy_from_.size_bytes()));
+  }
+  const int64_t before = reducer_ ? reducer_->reduced_bytes() : 0;
+  for (int p = 0; p < world_size_; ++p) {
+    if (p == rank_) continue;
+    Peer& peer = peers_[static_cast<size_t>(p)];
+    if (peer.out[0].size <= kInlineBytes) {
+      remaining_bytes_ -= peer.out[0].size;
+      peer.out[0].sent = peer.out[0].size;
+    }
+    const std::span<const std::byte> input = inlined[static_cast<size_t>(p)];
+    const int64_t expected = peer.in[0].size <= kInlineBytes ? peer.in[0].size : 0;
+    if (static_cast<int64_t>(input.size()) != expected) {
+      return data_loss("rank " + std::to_string(p) + " sent " + std::to_string(input.size()) +
+                       " bytes with its call, expected " + std::to_string(expected));
+    }
+    if (expected == 0) continue;
+    if (peer.in[0].data == nullptr) reducer_->accept(p, input);
+    else std::memcpy(peer.in[0].data, input.data(), input.size());
+    peer.in[0].received = expected;
+    remaining_bytes_ -= expected;
+  }
+  if (reducer_) {
+    reducer_->advance();
+    after_reducing(before);
+  }
+  return ok_status();
+}
+
+std::optional<Exchange::Chunk> Exchange::next_chunk(int peer) const {
+  const Peer& state = peers_[static_cast<size_t>(peer)];
+  for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
+    const Outgoing& out = state.out[stream];
+    const int64_t ready = std::min(out.allowed - out.sent, kMaxStreamBytes);
+    if (ready > 0) return Chunk{stream, {out.data + out.sent, static_cast<size_t>(ready)}};
+  }
+  return std::nullopt;
+}
+
+void Exchange::mark_sent(int peer, const Chunk& chunk) {
+  const auto size = static_cast<int64_t>(chunk.bytes.size());
+  peers_[static_cast<size_t>(peer)].out[chunk.stream].sent += size;
+  remaining_bytes_ -= size;
+}
+
+int64_t Exchange::receive(int peer, uint8_t stream, Link& link, int64_t limit) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
+  if (limit > in.size - in.received) return -1;
+  int64_t taken = 0;
+  if (in.data == nullptr) {
+    const int64_t before = reducer_->reduced_bytes();
+    taken = reducer_->receive(peer, link, limit);
+    after_reducing(before);
+  } else {
+    taken = static_cast<int64_t>(link.read(in.data + in.received, static_cast<size_t>(limit)));
+  }
+  in.received += taken;
+  remaining_bytes_ -= taken;
+  return taken;
+}
+
+void Exchange::after_reducing(int64_t before) {
+  remaining_bytes_ -= reducer_->reduced_bytes() - before;
+  for (Peer& peer : peers_) peer.out[1].allowed = std::min(peer.out[1].size, reducer_->reduced_bytes());
+}
+
+void Exchange::add_credit(int peer, int64_t reduced_bytes) {
+  Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
+  out.allowed = std::max(out.allowed, std::min(out.size, reduced_bytes + kReduceWindowBytes));
+}
+
+std::optional<int64_t> Exchange::take_credit() {
+  if (!reducer_ || !reducer_->needs_credit()) return std::nullopt;
+  const int64_t reduced = reducer_->reduced_bytes();
+  if (reduced - credited_bytes_ < kReduceWindowBytes / 4) return std::nullopt;
+  credited_bytes_ = reduced;
+  return reduced;
+}
+
+int64_t Exchange::missing_from(int peer) const {
+  const Peer& state = peers_[static_cast<size_t>(peer)];
+  return state.in[0].size - state.in[0].received + state.in[1].size - state.in[1].received;
+}
+
+int64_t Exchange::unsent_to(int peer) const {
+  const Peer& state = peers_[static_cast<size_t>(peer)];
+  return state.out[0].size - state.out[0].sent + state.out[1].size - state.out[1].sent;
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,81 @@
+#include "quincunx/collectives/algorithms/reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "quincunx/kernels/reduce/reduce.h"
+
+namespace qx::collectives {
+
+static_assert(static_cast<int>(ReduceOp::kPreMulSum) == static_cast<int>(kernels::ReduceKind::kPreMulSum));
+
+Reducer::Reducer(const Reduction& reduction, const Slice& slice, int rank, int world_size)
+    : reduction_(reduction), slice_(slice), rank_(rank), world_size_(world_size),
+      element_bytes_(dtype_size_bytes(slice.dtype)), window_bytes_(std::min(kReduceWindowBytes, slice.size_bytes)),
+      received_(static_cast<size_t>(world_size), 0), staging_(world_size > 2 ? static_cast<size_t>(world_size) : 0) {
+  received_[static_cast<size_t>(rank)] = slice.size_bytes;
+}
+
+int64_t Reducer::receive(int peer, Link& link, int64_t limit) {
+  if (world_size_ == 2) {
+    const std::span<const std::byte> unread = link.peek(static_cast<size_t>(element_bytes_));
+    const int64_t taken = reduce_from(peer, unread.first(std::min<size_t>(unread.size(), static_cast<size_t>(limit))));
+    link.consume(static_cast<size_t>(taken));
+    return taken;
+  }
+  auto& staging = staging_[static_cast<size_t>(peer)];
+  int64_t& received = received_[static_cast<size_t>(peer)];
+  if (staging.empty()) staging.resize(static_cast<size_t>(window_bytes_));
+  const int64_t offset = received % window_bytes_;
+  const int64_t room = std::min(window_bytes_ - offset, window_bytes_ - (received - reduced_));
+  const auto wanted = static_cast<size_t>(std::min(limit, room));
+  const auto taken = static_cast<int64_t>(link.read(staging.data() + offset, wanted));
+  received += taken;
+  if (taken > 0) advance();
+  return taken;
+}
+
+void Reducer::accept(int peer, std::span<const std::byte> contribution) {
+  if (world_size_ == 2) {
+    reduce_from(peer, contribution);
+    return;
+  }
+  staging_[static_cast<size_t>(peer)].assign(contribution.begin(), contribution.end());
+  received_[static_cast<size_t>(peer)] = slice_.size_bytes;
+}
+
+int64_t Reducer::reduce_from(int peer, std::span<const std::byte> contribution) {
+  const int64_t taken = static_cast<int64_t>(contribution.size()) / element_bytes_ * element_bytes_;
+  if (taken == 0) return 0;
+  const void* sources[2];
+  sources[rank_] = slice_.own + reduced_;
+  sources[peer] = contribution.data();
+  reduce_block(sources, taken);
+  received_[static_cast<size_t>(peer)] += taken;
+  return taken;
+}
+
+void Reducer::advance() {
+  if (world_size_ == 2) return;
+  std::vector<const void*> sources(static_cast<size_t>(world_size_));
+  int64_t ready = *std::min_element(received_.begin(), received_.end()) - reduced_;
+  ready -= ready % element_bytes_;
+  while (ready > 0) {
+    const int64_t offset = reduced_ % window_bytes_;
+    const int64_t num_bytes = world_size_ == 1 ? ready : std::min(ready, window_bytes_ - offset);
+    for (int r = 0; r < world_size_; ++r) {
+      const auto index = static_cast<size_t>(r);
+      sources[index] = r == rank_ ? slice_.own + reduced_ : staging_[index].data() + offset;
+    }
+    reduce_block(sources, num_bytes);
+    ready -= num_bytes;
+  }
+}
+
+void Reducer::reduce_block(std::span<const void* const> sources, int64_t num_bytes) {
+  kernels::reduce(static_cast<kernels::ReduceKind>(reduction_.op), slice_.dtype, sources, num_bytes / element_bytes_,
+                  slice_.output + reduced_, reduction_.pre_multiplier);
+  reduced_ += num_bytes;
+}
+
+}  // namespace qx::collectives

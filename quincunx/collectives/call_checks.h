@@ -1,0 +1,20 @@
+// What is wrong with a call on this rank alone. Every message names the argument, its value and what was expected.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "quincunx/collectives/call.h"
+#include "quincunx/collectives/communicator.h"
+
+namespace qx::collectives {
+
+Status check_options(const Options& options);
+Status check_buffer(const char* name, const Buffer& buffer);
+// One buffer a rank, all of `dtype`.
+Status check_buffers(const char* name, std::span<const Buffer> buffers, int world_size, DType dtype);
+Status check_same(const char* name, const Buffer& buffer, const char* other_name, const Buffer& other);
+Status check_rank(const char* name, int rank, int world_size);
+Status check_reduction(const Reduction& reduction, DType dtype);
+
+}  // namespace qx::collectives

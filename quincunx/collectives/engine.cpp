@@ -1,0 +1,329 @@
+#include "quincunx/collectives/engine.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "quincunx/collectives/group.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A thread that sleeps looks around this often even if nobody rings.
+constexpr milliseconds kLookAround{100};
+// How soon an operation that nobody waits for is taken up, at most.
+constexpr milliseconds kHelperNap{1};
+constexpr milliseconds kLongestHelperNap{64};
+// Frames kept for groups that this rank is still to make.
+constexpr size_t kMaxEarlyFrames = 4096;
+
+std::atomic<uint64_t> forks{0};
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+uint64_t fork_generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static_cast<void>(registered);
+  return forks.load(std::memory_order_relaxed);
+}
+
+Engine::Guard::~Guard() {
+  auto finished = std::move(engine_.finished_);
+  engine_.finished_.clear();
+  lock_.unlock();
+  for (auto& [operation, callback] : finished) {
+    if (callback) callback(operation->status());
+  }
+}
+
+Engine::Engine(int rank, int world_size)
+    : rank_(rank), fork_generation_(fork_generation()), pid_(getpid()), peers_(static_cast<size_t>(world_size)) {
+  peers_[static_cast<size_t>(rank)].state = PeerState::kUp;
+}
+
+bool Engine::belongs_to_this_process() const { return fork_generation_ == fork_generation(); }
+
+Status Engine::foreign_process_error() const {
+  return failed_precondition("the communicator belongs to process " + std::to_string(pid_) + " and was inherited by fork: "
+                             "create a communicator in the child");
+}
+
+void Engine::add_group(Group& group) {
+  groups_[group.id()] = &group;
+  const auto early = early_frames_.find(group.id());
+  if (early == early_frames_.end()) return;
+  const std::vector<StoredFrame> frames = std::move(early->second);
+  early_frames_.erase(early);
+  num_early_frames_ -= frames.size();
+  for (const StoredFrame& frame : frames) {
+    const Status status = group.on_frame(frame.peer, frame.header, frame.payload);
+    if (!status.ok()) lose_peer(frame.peer, status.message());
+  }
+}
+
+void Engine::remove_group(Group& group) {
+  groups_.erase(group.id());
+  closed_groups_.insert(group.id());
+}
+
+void Engine::attach_peer(int rank, std::unique_ptr<Link> link) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  peer.channel = std::make_unique<PeerChannel>(rank, std::move(link), *this);
+  peer.state = PeerState::kUp;
+  peer.text.clear();
+  for (auto& [id, group] : groups_) group->on_peer_up(rank);
+  wake_waiters();
+}
+
+void Engine::lose_peer(int rank, const std::string& reason) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.state == PeerState::kLost) return;
+  while (peer.channel && poll_peer(rank)) {
+  }
+  if (peer.state == PeerState::kLost) return;
+  peer.state = PeerState::kLost;
+  peer.text = peer.left ? "has left: its communicator was destroyed" : reason;
+  // A copy: a group that fails may end the last operation of another.
+  const auto groups = groups_;
+  for (auto& [id, group] : groups) group->on_peer_lost(rank);
+}
+
+std::string_view Engine::transport_of(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return peer.channel ? peer.channel->link().name() : "none";
+}
+
+void Engine::post(int rank, const FrameHeader& header, std::span<const std::byte> first,
+                  std::span<const std::byte> second) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.state == PeerState::kUp && peer.channel) peer.channel->post(header, first, second);
+}
+
+bool Engine::poll_peer(int rank) {
+  const Result<bool> moved = peers_[static_cast<size_t>(rank)].channel->pump();
+  if (moved.ok()) return *moved;
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  ++frames_refused_;
+  peer.state = PeerState::kLost;
+  peer.text = "sent something that is not the protocol: " + moved.status().message();
+  const auto groups = groups_;
+  for (auto& [id, group] : groups) group->on_peer_lost(rank);
+  return false;
+}
+
+bool Engine::poll() {
+  bool moved = false;
+  for (int r = 0; r < world_size(); ++r) {
+    Peer& peer = peers_[static_cast<size_t>(r)];
+    if (peer.channel && peer.state == PeerState::kUp && poll_peer(r)) moved = true;
+  }
+  return moved;
+}
+
+void Engine::flush() {
+  for (Peer& peer : peers_) {
+    if (peer.channel && peer.state == PeerState::kUp) peer.channel->pump_out();
+  }
+}
+
+void Engine::release(const void* owner) {
+  for (Peer& peer : peers_) {
+    if (peer.channel) peer.channel->release(owner);
+  }
+}
+
+void Engine::end(OperationPtr operation, Status status, int source_rank) {
+  --active_operations_;
+  auto callback = operation->end(std::move(status), source_rank);
+  finished_.emplace_back(std::move(operation), std::move(callback));
+  wake_waiters();
+}
+
+void Engine::wake_waiters() {
+  if (num_waiters_ > 0) waiters_.notify_all();
+  if (driven_) doorbell_->ring();
+}
+
+void Engine::expire_operations(Clock::time_point now) {
+  const auto groups = groups_;
+  for (auto& [id, group] : groups) group->expire(now);
+}
+
+void Engine::fail_all(const Status& status) {
+  const auto groups = groups_;
+  for (auto& [id, group] : groups) group->fail(status, true);
+}
+
+// Moves bytes until the operation has ended, the deadline has passed or, in the helper, somebody else wants to.
+void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_point deadline) {
+  const auto done = [&] {
+    return operation != nullptr ? operation->is_completed()
+                                : active_operations_ == 0 || helper_must_yield_ || helper_stops_;
+  };
+  Clock::time_point spin_until = Clock::now() + spin_;
+  while (!done()) {
+    if (poll()) {
+      if (done()) return;
+      spin_until = Clock::now() + spin_;
+      continue;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return;
+    if (now < spin_until) {
+      guard.lock().unlock();
+      relax();
+      guard.lock().lock();
+      continue;
+    }
+    const uint32_t seen = doorbell_->announce();
+    if (poll() || done()) {
+      doorbell_->cancel();
+      continue;
+    }
+    guard.lock().unlock();
+    doorbell_->sleep(seen, std::min<std::chrono::nanoseconds>(deadline - now, kLookAround));
+    guard.lock().lock();
+  }
+}
+
+Status Engine::wait(OperationState& operation, milliseconds timeout) {
+  if (!belongs_to_this_process()) return foreign_process_error();
+  const Clock::time_point deadline =
+      timeout.count() > 0 ? std::min(Clock::now() + timeout, operation.deadline()) : operation.deadline();
+  Guard guard(*this);
+  while (!operation.is_completed()) {
+    if (Clock::now() >= deadline) {
+      operation.group()->give_up(operation);
+      flush();
+      break;
+    }
+    if (!driven_) {
+      driven_ = true;
+      drive(guard, &operation, deadline);
+      driven_ = false;
+      if (num_waiters_ > 0) waiters_.notify_all();
+      continue;
+    }
+    if (helper_drives_) {
+      helper_must_yield_ = true;
+      doorbell_->ring();
+    }
+    ++num_waiters_;
+    waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
+    --num_waiters_;
+  }
+  if (active_operations_ > 0) wake_helper();
+  return operation.status();
+}
+
+bool Engine::wait_until(const std::function<bool()>& condition, Clock::time_point deadline) {
+  Guard guard(*this);
+  ++num_waiters_;
+  while (!condition() && Clock::now() < deadline) {
+    waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
+  }
+  --num_waiters_;
+  return condition();
+}
+
+bool Engine::has_unsent() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.state == PeerState::kUp && peer.channel && peer.channel->has_unsent();
+  });
+}
+
+void Engine::say_goodbye() {
+  FrameHeader header;
+  header.kind = FrameKind::kGoodbye;
+  for (int r = 0; r < world_size(); ++r) post(r, header, {});
+  flush();
+}
+
+void Engine::wake_helper() {
+  if (helper_sleeps_ && helper_wakes_at_ > Clock::now() + 2 * kHelperNap) helper_.notify_one();
+}
+
+void Engine::run_helper() {
+  Guard guard(*this);
+  milliseconds nap = kHelperNap;
+  while (!helper_stops_) {
+    if (active_operations_ > 0 && !driven_ && !helper_must_yield_) {
+      driven_ = helper_drives_ = true;
+      drive(guard, nullptr, Clock::time_point::max());
+      driven_ = helper_drives_ = false;
+      if (num_waiters_ > 0) waiters_.notify_all();
+      nap = kHelperNap;
+    }
+    helper_must_yield_ = false;
+    // Finished operations are handed over outside of the lock before the thread rests.
+    auto finished = std::move(finished_);
+    finished_.clear();
+    if (!finished.empty()) {
+      guard.lock().unlock();
+      for (auto& [operation, callback] : finished) {
+        if (callback) callback(operation->status());
+      }
+      finished.clear();
+      guard.lock().lock();
+    }
+    if (helper_stops_) break;
+    helper_sleeps_ = true;
+    helper_wakes_at_ = nap > kLongestHelperNap ? Clock::time_point::max() : Clock::now() + nap;
+    if (nap > kLongestHelperNap) {
+      helper_.wait(guard.lock());
+      nap = kHelperNap;
+    } else if (helper_.wait_for(guard.lock(), nap) == std::cv_status::no_timeout) {
+      nap = kHelperNap;
+    } else {
+      nap *= 2;
+    }
+    helper_sleeps_ = false;
+  }
+}
+
+void Engine::stop_helper() {
+  helper_stops_ = true;
+  helper_.notify_all();
+  doorbell_->ring();
+}
+
+std::optional<OutgoingFrame> Engine::next_frame(int peer) {
+  for (auto& [id, group] : groups_) {
+    if (auto frame = group->next_frame(peer)) return frame;
+  }
+  return std::nullopt;
+}
+
+Status Engine::on_frame(int peer, const FrameHeader& header, std::span<const std::byte> payload) {
+  if (header.kind == FrameKind::kGoodbye && header.group == 0) {
+    peers_[static_cast<size_t>(peer)].left = true;
+    return ok_status();
+  }
+  const auto found = groups_.find(header.group);
+  if (found != groups_.end()) return found->second->on_frame(peer, header, payload);
+  if (closed_groups_.contains(header.group)) return ok_status();
+  if (num_early_frames_ >= kMaxEarlyFrames) return data_loss("too many frames for groups that this rank has not made");
+  ++num_early_frames_;
+  early_frames_[header.group].push_back({peer, header, {payload.begin(), payload.end()}});
+  return ok_status();
+}
+
+Result<std::optional<int64_t>> Engine::on_stream(int peer, const FrameHeader& header, Link& link, int64_t limit) {
+  const auto found = groups_.find(header.group);
+  if (found == groups_.end()) return std::optional<int64_t>();
+  return found->second->on_stream(peer, header, link, limit);
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,148 @@
+// The one place where a process's groups, links and waiting threads meet. All state is under one lock; nobody waits for
+// a peer while holding it. Whoever waits for an operation moves the bytes itself: no thread is switched on the way of
+// a small message. Operations that nobody waits for are moved by a helper thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "quincunx/collectives/operation_state.h"
+#include "quincunx/collectives/peer_channel.h"
+#include "quincunx/collectives/transport/doorbell.h"
+
+namespace qx::collectives {
+
+class Engine final : public FrameHandler, public std::enable_shared_from_this<Engine> {
+ public:
+  enum class PeerState { kConnecting, kUp, kLost };
+
+  // Holds the engine's lock; callbacks of operations that ended meanwhile run after it is given back.
+  class Guard {
+   public:
+    explicit Guard(Engine& engine) : engine_(engine), lock_(engine.mutex_) {}
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    Engine& engine_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  Engine(int rank, int world_size);
+
+  int rank() const { return rank_; }
+  int world_size() const { return static_cast<int>(peers_.size()); }
+  // False in a child after fork: the threads and the lock belong to the parent.
+  bool belongs_to_this_process() const;
+  Status foreign_process_error() const;
+
+  // Called by waiters of operations. Zero: the operation's own deadline.
+  Status wait(OperationState& operation, std::chrono::milliseconds timeout);
+
+  // Waits, without driving, until the condition (evaluated under the lock) holds; false when the deadline passed first.
+  bool wait_until(const std::function<bool()>& condition, Clock::time_point deadline);
+
+  // --- under a Guard ---
+  void add_group(Group& group);
+  void remove_group(Group& group);
+  void attach_peer(int rank, std::unique_ptr<Link> link);
+  // The peer's connection has ended: what it sent before is still read.
+  void lose_peer(int rank, const std::string& reason);
+  void set_connect_state(int rank, std::string state) { peers_[static_cast<size_t>(rank)].text = std::move(state); }
+  PeerState peer_state(int rank) const { return peers_[static_cast<size_t>(rank)].state; }
+  // Why a peer is not connected, or how it was lost.
+  const std::string& peer_text(int rank) const { return peers_[static_cast<size_t>(rank)].text; }
+  bool peer_has_left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
+  std::string_view transport_of(int rank) const;
+  void post(int rank, const FrameHeader& header, std::span<const std::byte> first,
+            std::span<const std::byte> second = {});
+  // Moves what can be moved on all links, once; true where anything moved.
+  bool poll();
+  void flush();
+  void release(const void* owner);
+  void end(OperationPtr operation, Status status, int source_rank = -1);
+  void count_started() { ++active_operations_; }
+  // An operation was started that perhaps nobody will wait for.
+  void wake_helper();
+  // Ends operations whose time has run out, and tells how long the next look may take.
+  void expire_operations(Clock::time_point now);
+  bool has_active_operations() const { return active_operations_ > 0; }
+  // True where bytes for a peer have not left this process.
+  bool has_unsent() const;
+  // Tells the peers that this rank leaves in order.
+  void say_goodbye();
+  // Every group fails: connecting has failed or was given up.
+  void fail_all(const Status& status);
+  void wake_waiters();
+
+  // --- set-up, before any peer is attached ---
+  void use_doorbell(Doorbell& doorbell) { doorbell_ = &doorbell; }
+  void set_spin(std::chrono::nanoseconds spin) { spin_ = spin; }
+  // The body of the helper thread: returns after stop_helper.
+  void run_helper();
+  void stop_helper();
+
+  // FrameHandler
+  std::optional<OutgoingFrame> next_frame(int peer) override;
+  Status on_frame(int peer, const FrameHeader& header, std::span<const std::byte> payload) override;
+  Result<std::optional<int64_t>> on_stream(int peer, const FrameHeader& header, Link& link, int64_t limit) override;
+
+  uint64_t frames_refused() const { return frames_refused_; }
+
+ private:
+  struct Peer {
+    PeerState state = PeerState::kConnecting;
+    bool left = false;  // said goodbye
+    std::string text = "no address published";
+    std::unique_ptr<PeerChannel> channel;
+  };
+  struct StoredFrame {
+    int peer;
+    FrameHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  void drive(Guard& guard, const OperationState* operation, Clock::time_point deadline);
+  bool poll_peer(int rank);
+
+  const int rank_;
+  const uint64_t fork_generation_;
+  const int64_t pid_;
+  std::mutex mutex_;
+  std::condition_variable waiters_;  // those that do not drive
+  int num_waiters_ = 0;
+  bool driven_ = false;              // a thread moves bytes, or sleeps on the doorbell
+  bool helper_drives_ = false;
+  bool helper_must_yield_ = false;
+  bool helper_stops_ = false;
+  std::condition_variable helper_;
+  bool helper_sleeps_ = false;
+  Clock::time_point helper_wakes_at_;
+  std::chrono::nanoseconds spin_{0};
+  Doorbell local_doorbell_;
+  Doorbell* doorbell_ = &local_doorbell_;
+
+  std::vector<Peer> peers_;
+  std::map<uint64_t, Group*> groups_;
+  // Frames for groups that this rank has not made yet.
+  std::map<uint64_t, std::vector<StoredFrame>> early_frames_;
+  size_t num_early_frames_ = 0;
+  std::set<uint64_t> closed_groups_;
+  int active_operations_ = 0;
+  std::vector<std::pair<OperationPtr, std::function<void(const Status&)>>> finished_;
+  uint64_t frames_refused_ = 0;
+};
+
+// Grows in a child process each time one is forked.
+uint64_t fork_generation();
+
+}  // namespace qx::collectives

@@ -1,0 +1,106 @@
+// One group of ranks on this rank: its collectives in order, its point-to-point messages, and what is known of its
+// members. All methods are called under the engine's lock.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/engine.h"
+#include "quincunx/collectives/operation_state.h"
+#include "quincunx/collectives/point_to_point.h"
+
+namespace qx::collectives {
+
+class Group {
+ public:
+  // `members` are ranks of the engine; the position of its own among them is this rank's in the group.
+  Group(Engine& engine, uint64_t id, std::string name, std::vector<int> members);
+
+  uint64_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<int>& members() const { return members_; }
+  int world_rank(int rank) const { return members_[static_cast<size_t>(rank)]; }
+  Engine& engine() { return engine_; }
+
+  // Takes its place behind the collectives before it.
+  void enqueue(OperationPtr operation, std::unique_ptr<Exchange> exchange);
+  PointToPoint& point_to_point() { return point_to_point_; }
+  // Why operations are refused; ok while they are not.
+  const Status& failure() const { return failure_; }
+  // Ends all operations. The peers are told, so that they need not wait for their own deadline.
+  void fail(const Status& status, bool tell_peers);
+  // This rank's communicator is destroyed: ends what is open and tells the peers.
+  void close();
+  // The operation's waiter has run out of time.
+  void give_up(const OperationState& operation);
+  void expire(Clock::time_point now);
+
+  void on_peer_up(int world_rank);
+  // Also when the peer has left this group alone.
+  void on_peer_lost(int world_rank);
+  bool is_lost(int rank) const;
+  Status on_frame(int world_rank, const FrameHeader& header, std::span<const std::byte> payload);
+  Result<std::optional<int64_t>> on_stream(int world_rank, const FrameHeader& header, Link& link, int64_t limit);
+  std::optional<OutgoingFrame> next_frame(int world_rank);
+  // Why `rank` cannot be reached: "rank 2 (not connected: no address published)".
+  std::string describe_peer(int rank) const;
+
+ private:
+  struct Pending {
+    OperationPtr operation;
+    std::unique_ptr<Exchange> exchange;
+  };
+  // A rank's entry into a collective. A rank can be one collective ahead of another: two are kept for each.
+  struct Entry {
+    bool present = false;
+    Call call;
+    std::vector<std::byte> input;
+  };
+  struct Member {
+    Entry entries[2];
+    bool entered_any = false;
+    bool left = false;  // destroyed its communicator of this group
+    uint64_t last_sequence = 0;
+    Operation last_operation = Operation::kBarrier;
+  };
+
+  int group_rank(int world_rank) const { return rank_of_[static_cast<size_t>(world_rank)]; }
+  Entry& entry(int rank, uint64_t sequence) { return members_state_[static_cast<size_t>(rank)].entries[sequence % 2]; }
+  const Entry& entry(int rank, uint64_t sequence) const {
+    return members_state_[static_cast<size_t>(rank)].entries[sequence % 2];
+  }
+  // Announces the first operation of the queue when all members are connected.
+  void start_next();
+  // Compares the calls when all are there, and begins to move data.
+  void begin_if_entered();
+  void finish_if_complete();
+  void finish(Status status);
+  Status on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload);
+  void send_credits();
+  // The ranks that the operation waits for and the state of each.
+  std::string waiting_for() const;
+  std::string state_of(int rank) const;
+  bool needs(int rank) const;
+
+  Engine& engine_;
+  const uint64_t id_;
+  const std::string name_;
+  const std::vector<int> members_;
+  std::vector<int> rank_of_;
+  int rank_ = 0;
+  std::deque<Pending> queue_;
+  bool announced_ = false;  // the first of the queue has been
+  bool begun_ = false;      // and its data moves
+  uint64_t next_sequence_ = 0;
+  uint64_t current_sequence_ = 0;
+  std::vector<Member> members_state_;
+  PointToPoint point_to_point_;
+  Status failure_;
+};
+
+}  // namespace qx::collectives

@@ -1,0 +1,47 @@
+#include "quincunx/collectives/operation_state.h"
+
+#include "quincunx/collectives/engine.h"
+
+namespace qx::collectives {
+
+OperationState::OperationState(std::shared_ptr<Engine> engine, Group* group, Description description)
+    : engine_(std::move(engine)), group_(group), description_(std::move(description)) {}
+
+OperationState::OperationState(Status failure) : ended_(true), status_(std::move(failure)) {}
+
+Status OperationState::wait(std::chrono::milliseconds timeout) {
+  if (is_completed()) return status_;
+  return engine_->wait(*this, timeout);
+}
+
+Status OperationState::status() const { return is_completed() ? status_ : ok_status(); }
+
+void OperationState::on_completion(std::function<void(const Status&)> callback) {
+  {
+    const std::lock_guard lock(callback_mutex_);
+    if (!ended_.load(std::memory_order_relaxed)) {
+      callback_ = std::move(callback);
+      return;
+    }
+  }
+  callback(status_);
+}
+
+std::function<void(const Status&)> OperationState::end(Status status, int source_rank) {
+  const std::lock_guard lock(callback_mutex_);
+  status_ = std::move(status);
+  source_rank_ = source_rank;
+  ended_.store(true, std::memory_order_release);
+  return std::move(callback_);
+}
+
+std::string OperationState::label() const {
+  const Call& call = description_.call;
+  std::string text(operation_name(call.operation));
+  const bool pairwise = call.operation == Operation::kSend || call.operation == Operation::kRecv;
+  text += pairwise ? " with tag " + std::to_string(call.root) : " #" + std::to_string(sequence);
+  return text + " of group '" + description_.group_name + "' (" +
+         std::to_string(call.count * dtype_size_bytes(call.dtype)) + " bytes)";
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,162 @@
+#include "quincunx/collectives/transport/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace qx::collectives {
+namespace {
+
+constexpr uint64_t kSegmentMagic = 0x71782d6d63636c31;
+
+struct SegmentHeader {
+  uint64_t magic = kSegmentMagic;
+  uint64_t nonce = 0;
+  int64_t world_size = 0;
+  Doorbell doorbell;
+};
+
+constexpr int64_t kHeaderSpace = 4096;
+static_assert(sizeof(SegmentHeader) <= kHeaderSpace);
+
+int64_t segment_bytes(int world_size) {
+  return kHeaderSpace + world_size * (static_cast<int64_t>(sizeof(Ring)) + shared_ring_bytes(world_size));
+}
+
+Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
+
+}  // namespace
+
+int64_t shared_ring_bytes(int world_size) {
+  // Two frames in flight stay in a 1 MiB second-level cache beside the tensors for up to 8 peers; beyond that memory
+  // grows with the square of the ranks, so that the ring shrinks.
+  if (world_size <= 8) return 128 << 10;
+  return world_size <= 32 ? 64 << 10 : 16 << 10;
+}
+
+Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce) {
+  std::unique_ptr<Segment> segment(new Segment);
+  segment->world_size_ = world_size;
+  segment->nonce_ = nonce;
+  segment->ring_bytes_ = shared_ring_bytes(world_size);
+  segment->size_bytes_ = segment_bytes(world_size);
+  segment->fd_ = memfd_create("quincunx-mccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (segment->fd_ < 0) return system_error("memfd_create");
+  if (fchmod(segment->fd_, 0600) != 0) return system_error("fchmod of the shared segment");
+  if (ftruncate(segment->fd_, segment->size_bytes_) != 0) return system_error("ftruncate of the shared segment");
+  // A peer must not be able to shrink it: touching the lost pages would kill this process.
+  if (fcntl(segment->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return system_error("seal");
+  void* base = mmap(nullptr, static_cast<size_t>(segment->size_bytes_), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    segment->fd_, 0);
+  if (base == MAP_FAILED) return system_error("mmap of the shared segment");
+  segment->base_ = static_cast<std::byte*>(base);
+  auto* header = new (base) SegmentHeader;
+  header->nonce = nonce;
+  header->world_size = world_size;
+  for (int rank = 0; rank < world_size; ++rank) new (&segment->ring(rank)) Ring;
+  return segment;
+}
+
+Result<std::unique_ptr<Segment>> Segment::open(const SegmentAddress& address, int world_size) {
+  if (address.fd < 0) return not_found("the peer has no shared segment");
+  if (address.size_bytes != segment_bytes(world_size)) return invalid_argument("the peer's segment has another size");
+  std::unique_ptr<Segment> segment(new Segment);
+  segment->world_size_ = world_size;
+  segment->nonce_ = address.nonce;
+  segment->ring_bytes_ = shared_ring_bytes(world_size);
+  const std::string path = "/proc/" + std::to_string(address.pid) + "/fd/" + std::to_string(address.fd);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return system_error("open of the peer's segment");
+  struct stat information {};
+  const bool fits = fstat(fd, &information) == 0 && S_ISREG(information.st_mode) &&
+                    information.st_size == address.size_bytes && information.st_uid == geteuid();
+  void* base = fits ? mmap(nullptr, static_cast<size_t>(address.size_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                    : MAP_FAILED;
+  close(fd);
+  if (base == MAP_FAILED) return unavailable("the peer's segment cannot be mapped");
+  segment->base_ = static_cast<std::byte*>(base);
+  segment->size_bytes_ = address.size_bytes;
+  const auto* header = static_cast<const SegmentHeader*>(base);
+  if (header->magic != kSegmentMagic || header->nonce != address.nonce || header->world_size != world_size) {
+    return unavailable("the peer's descriptor is another file: its process numbers are those of another namespace");
+  }
+  return segment;
+}
+
+Segment::~Segment() {
+  if (base_ != nullptr) munmap(base_, static_cast<size_t>(size_bytes_));
+  close_descriptor();
+}
+
+void Segment::close_descriptor() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Doorbell& Segment::doorbell() { return reinterpret_cast<SegmentHeader*>(base_)->doorbell; }
+
+Ring& Segment::ring(int source_rank) {
+  return *reinterpret_cast<Ring*>(base_ + kHeaderSpace + static_cast<int64_t>(sizeof(Ring)) * source_rank);
+}
+
+std::byte* Segment::ring_data(int source_rank) {
+  return base_ + kHeaderSpace + static_cast<int64_t>(sizeof(Ring)) * world_size_ + ring_bytes_ * source_rank;
+}
+
+SegmentAddress Segment::address() const { return {getpid(), fd_, size_bytes_, nonce_}; }
+
+SharedMemoryLink::SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank)
+    : peer_(std::move(peer)), incoming_(own.ring(peer_rank)),
+      outgoing_(peer_->ring(own_rank)), incoming_data_(own.ring_data(peer_rank)),
+      outgoing_data_(peer_->ring_data(own_rank)), capacity_(static_cast<uint64_t>(own.ring_bytes())) {}
+
+uint64_t SharedMemoryLink::room() const {
+  // The position is the peer's to write: one outside the ring must not become an address.
+  const uint64_t unread = written_ - peer_read_;
+  return unread > capacity_ ? 0 : capacity_ - unread;
+}
+
+size_t SharedMemoryLink::write(std::span<const std::byte> bytes) {
+  if (room() < bytes.size()) peer_read_ = outgoing_.read.load(std::memory_order_acquire);
+  if (room() < bytes.size()) {
+    // Read again after the announcement: the reader either sees it or has already made the room visible.
+    outgoing_.writer_waits.exchange(1, std::memory_order_seq_cst);
+    peer_read_ = outgoing_.read.load(std::memory_order_seq_cst);
+  }
+  const size_t taken = std::min<size_t>(room(), bytes.size());
+  const size_t offset = written_ % capacity_;
+  const size_t first = std::min(taken, capacity_ - offset);
+  if (first > 0) std::memcpy(outgoing_data_ + offset, bytes.data(), first);
+  if (taken > first) std::memcpy(outgoing_data_, bytes.data() + first, taken - first);
+  written_ += taken;
+  return taken;
+}
+
+void SharedMemoryLink::flush() {
+  if (flushed_ == written_) return;
+  outgoing_.written.store(written_, std::memory_order_release);
+  flushed_ = written_;
+  peer_->doorbell().ring();
+}
+
+std::span<const std::byte> SharedMemoryLink::peek(size_t) {
+  const uint64_t available = incoming_.written.load(std::memory_order_acquire) - read_;
+  const size_t offset = read_ % capacity_;
+  return {incoming_data_ + offset, std::min<size_t>(std::min(available, capacity_), capacity_ - offset)};
+}
+
+void SharedMemoryLink::consume(size_t num_bytes) {
+  if (num_bytes == 0) return;
+  read_ += num_bytes;
+  incoming_.read.store(read_, std::memory_order_seq_cst);
+  if (incoming_.writer_waits.load(std::memory_order_seq_cst) == 0) return;
+  incoming_.writer_waits.store(0, std::memory_order_relaxed);
+  peer_->doorbell().ring();
+}
+
+}  // namespace qx::collectives

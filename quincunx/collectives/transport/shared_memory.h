@@ -1,0 +1,88 @@
+// Shared memory between the ranks of one host. Each rank owns one anonymous segment (a memfd: nothing in the file
+// system that could remain after a kill) with a doorbell and one incoming ring a peer; peers map it through /proc.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quincunx/base/status.h"
+#include "quincunx/collectives/transport/doorbell.h"
+#include "quincunx/collectives/transport/link.h"
+
+namespace qx::collectives {
+
+// Written by one process and read by one other. Positions only grow; the offset is position modulo capacity.
+struct Ring {
+  alignas(64) std::atomic<uint64_t> written{0};
+  alignas(64) std::atomic<uint64_t> read{0};
+  alignas(64) std::atomic<uint32_t> writer_waits{0};
+};
+
+// Where a peer finds a segment, as published.
+struct SegmentAddress {
+  int64_t pid = 0;
+  int fd = -1;
+  int64_t size_bytes = 0;
+  uint64_t nonce = 0;
+};
+
+class Segment {
+ public:
+  static Result<std::unique_ptr<Segment>> create(int world_size, uint64_t nonce);
+  // Maps a peer's segment. Fails where it is not shared with this process: other host or namespace, other user.
+  static Result<std::unique_ptr<Segment>> open(const SegmentAddress& address, int world_size);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  Doorbell& doorbell();
+  Ring& ring(int source_rank);
+  std::byte* ring_data(int source_rank);
+  int64_t ring_bytes() const { return ring_bytes_; }
+  SegmentAddress address() const;
+  // No further peer will map it: gives the descriptor back.
+  void close_descriptor();
+
+ private:
+  Segment() = default;
+  std::byte* base_ = nullptr;
+  int64_t size_bytes_ = 0;
+  int64_t ring_bytes_ = 0;
+  int world_size_ = 0;
+  uint64_t nonce_ = 0;
+  int fd_ = -1;
+};
+
+// Ring size for a number of ranks, a power of two.
+int64_t shared_ring_bytes(int world_size);
+
+// Reads this rank's own segment, writes into the peer's.
+class SharedMemoryLink : public Link {
+ public:
+  SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank);
+
+  size_t write(std::span<const std::byte> bytes) override;
+  void flush() override;
+  bool has_unsent() const override { return false; }
+  std::span<const std::byte> peek(size_t wanted) override;
+  void consume(size_t num_bytes) override;
+  std::string_view name() const override { return "shared memory"; }
+
+ private:
+  uint64_t room() const;
+
+  std::unique_ptr<Segment> peer_;
+  Ring& incoming_;
+  Ring& outgoing_;
+  const std::byte* incoming_data_;
+  std::byte* outgoing_data_;
+  uint64_t capacity_;
+  uint64_t written_ = 0;  // this process's copies of the positions that it moves
+  uint64_t flushed_ = 0;
+  uint64_t read_ = 0;
+  uint64_t peer_read_ = 0;
+};
+
+}  // namespace qx::collectives

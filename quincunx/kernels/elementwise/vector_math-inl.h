@@ -81,6 +81,20 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, x), scaled, x);
 }
 
+// 2^x for x <= 0, zero below x = -126: for softmax on scores that were multiplied by log2(e). Within 1 ulp; NaN gives NaN.
+template <class D, class V>
+HWY_INLINE V Exp2OfNonPositive(D d, V x) {
+  const V lowest = hn::Set(d, -126.0f);
+  const V capped = hn::Max(x, lowest);
+  const auto n = hn::NearestInt(capped);
+  const V r = hn::Sub(capped, hn::ConvertTo(d, n));  // exact
+  static constexpr float kExp2[] = {6.931471825e-01f, 2.402264774e-01f, 5.550332367e-02f,
+                                    9.618436918e-03f, 1.339887502e-03f, 1.535336196e-04f};
+  const V y = hn::MulAdd(r, Polynomial(d, r, kExp2), hn::Set(d, 1.0f));
+  const V scaled = hn::IfThenZeroElse(hn::Lt(x, lowest), hn::Mul(y, PowerOfTwo(d, n)));
+  return hn::IfThenElse(hn::Eq(x, x), scaled, x);
+}
+
 // Natural logarithm; log(0) = -inf, log(x < 0) = NaN.
 template <class D, class V>
 HWY_INLINE V Log(D d, V x) {

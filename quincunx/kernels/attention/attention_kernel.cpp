@@ -1,0 +1,226 @@
+#include "quincunx/kernels/attention/attention_kernel.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/attention/attention_kernel.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/attention/attention_tiles-inl.h"
+#include "quincunx/kernels/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+// Score rows are 64 bytes longer than a key block: rows a power of two apart would share L1 sets.
+constexpr int64_t kScoreStride = kAttentionKeyBlock + kAttentionPanel;
+
+int64_t OutputStride(int64_t value_dim) { return round_up_to_panel(value_dim) + kAttentionPanel; }
+
+// The buffers of one block inside its workspace. `largest` and `sum` are the online softmax's state, in base 2.
+struct Buffers {
+  float* query;
+  float* scores;
+  float* output;
+  float* largest;
+  float* sum;
+  float* correction;
+
+  Buffers(float* workspace, int64_t head_dim, int64_t value_dim) {
+    query = workspace;
+    scores = query + kAttentionQueryBlock * round_up_to_panel(head_dim);
+    output = scores + kAttentionQueryBlock * kScoreStride;
+    largest = output + kAttentionQueryBlock * OutputStride(value_dim);
+    sum = largest + kAttentionQueryBlock;
+    correction = sum + kAttentionQueryBlock;
+  }
+};
+
+// Tile t of the query: [head_dim][rows of the tile], scaled so that the scores are base-2 logarithms.
+void PackQuery(const AttentionBlock& block, float* packed) {
+  const float scale = block.scale * std::numbers::log2e_v<float>;
+  for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
+    const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
+    float* tile = packed + row * block.head_dim;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* source = block.query.data + (row + r) * block.query.row_stride;
+      for (int64_t k = 0; k < block.head_dim; ++k) tile[k * rows + r] = source[k * block.query.column_stride] * scale;
+    }
+  }
+}
+
+// Scores of all rows against the keys [first_key, first_key + block size), where some row of the tile sees them.
+void ComputeScores(const AttentionBlock& block, const Buffers& buffers, int64_t first_key) {
+  for (int64_t key = first_key; key < first_key + kAttentionKeyBlock; key += kAttentionPanel) {
+    const float* panel = block.packed_keys + key * block.head_dim;
+    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
+      if (key >= block.visible(row + rows - 1)) continue;
+      WithRowCount(rows, [&](auto count) HWY_ATTR {
+        ScoreTile<decltype(count)::kValue>(buffers.query + row * block.head_dim, panel, block.head_dim,
+                                           buffers.scores + row * kScoreStride + (key - first_key), kScoreStride);
+      });
+    }
+  }
+}
+
+// Turns the first `count` scores of a row into weights 2^(score - largest), zeros up to `end`, and updates the state.
+void WeighRow(float* scores, int64_t count, int64_t end, float& largest, float& sum, float& correction) {
+  const TileTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const TileVector lowest = hn::Set(d, kNegativeInfinity);
+  TileVector a = lowest, b = lowest;
+  const auto load = [&](int64_t i) HWY_ATTR {
+    const TileVector v = hn::Load(d, scores + i);
+    return i + lanes <= count ? v : hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(count - i)), v, lowest);
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    a = hn::Max(hn::Load(d, scores + i), a);
+    b = hn::Max(hn::Load(d, scores + i + lanes), b);
+  }
+  for (; i < count; i += lanes) a = hn::Max(load(i), a);
+  const float before = largest;
+  largest = std::max(before, hn::GetLane(hn::MaxOfLanes(d, hn::Max(a, b))));
+  // While every score is -inf there is nothing to subtract; -inf - 0 gives the weight 0.
+  const float reference = largest == kNegativeInfinity ? 0.0f : largest;
+  const TileVector offset = hn::Set(d, reference);
+  TileVector total_a = hn::Zero(d), total_b = hn::Zero(d);
+  for (i = 0; i + 2 * lanes <= count; i += 2 * lanes) {
+    const TileVector w0 = Exp2OfNonPositive(d, hn::Sub(hn::Load(d, scores + i), offset));
+    const TileVector w1 = Exp2OfNonPositive(d, hn::Sub(hn::Load(d, scores + i + lanes), offset));
+    hn::Store(w0, d, scores + i);
+    hn::Store(w1, d, scores + i + lanes);
+    total_a = hn::Add(total_a, w0);
+    total_b = hn::Add(total_b, w1);
+  }
+  for (; i < count; i += lanes) {
+    const TileVector w = Exp2OfNonPositive(d, hn::Sub(load(i), offset));
+    hn::Store(w, d, scores + i);
+    total_a = hn::Add(total_a, w);
+  }
+  for (; i < end; i += lanes) hn::Store(hn::Zero(d), d, scores + i);
+  correction = std::exp2(before - reference);
+  sum = sum * correction + hn::GetLane(hn::SumOfLanes(d, hn::Add(total_a, total_b)));
+}
+
+void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, int64_t first_key) {
+  const int64_t stride = OutputStride(block.value_dim);
+  for (int64_t column = 0; column < block.value_dim; column += kAttentionPanel) {
+    const float* panel = block.packed_values + column * block.padded_keys + first_key * kAttentionPanel;
+    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
+      const int64_t keys = std::min(block.visible(row + rows - 1) - first_key, kAttentionKeyBlock);
+      if (keys <= 0) continue;
+      WithRowCount(rows, [&](auto count) HWY_ATTR {
+        ValueTile<decltype(count)::kValue>(buffers.scores + row * kScoreStride, kScoreStride, panel, keys,
+                                           buffers.correction + row, buffers.output + row * stride + column, stride);
+      });
+    }
+  }
+}
+
+void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
+  const int64_t stride = OutputStride(block.value_dim);
+  for (int64_t row = 0; row < block.num_rows; ++row) {
+    const float sum = buffers.sum[row];
+    const float scale = sum == 0 ? 0.0f : 1 / sum;
+    const float* source = buffers.output + row * stride;
+    float* out = block.output.data + row * block.output.row_stride;
+    for (int64_t i = 0; i < block.value_dim; ++i) out[i * block.output.column_stride] = source[i] * scale;
+    if (block.log_sum_exp == nullptr) continue;
+    const double log2_sum = static_cast<double>(buffers.largest[row]) + std::log2(static_cast<double>(sum));
+    block.log_sum_exp[row * block.log_sum_exp_stride] =
+        sum == 0 ? kNegativeInfinity : static_cast<float>(log2_sum * std::numbers::ln2);
+  }
+}
+
+void AttendBlock(const AttentionBlock& block, float* workspace) {
+  const Buffers buffers(workspace, block.head_dim, block.value_dim);
+  PackQuery(block, buffers.query);
+  std::fill_n(buffers.output, block.num_rows * OutputStride(block.value_dim), 0.0f);
+  std::fill_n(buffers.largest, block.num_rows, kNegativeInfinity);
+  std::fill_n(buffers.sum, block.num_rows, 0.0f);
+  const int64_t last_key = block.visible(block.num_rows - 1);
+  for (int64_t first_key = 0; first_key < last_key; first_key += kAttentionKeyBlock) {
+    ComputeScores(block, buffers, first_key);
+    for (int64_t row = 0; row < block.num_rows; ++row) {
+      const int64_t last_of_tile = std::min(row / kTileRows * kTileRows + kTileRows, block.num_rows) - 1;
+      const int64_t count = std::clamp<int64_t>(block.visible(row) - first_key, 0, kAttentionKeyBlock);
+      const int64_t end = std::clamp<int64_t>(block.visible(last_of_tile) - first_key, 0, kAttentionKeyBlock);
+      WeighRow(buffers.scores + row * kScoreStride, count, end, buffers.largest[row], buffers.sum[row],
+               buffers.correction[row]);
+    }
+    AccumulateValues(block, buffers, first_key);
+  }
+  WriteOutput(block, buffers);
+}
+
+void PackKeys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed) {
+  for (int64_t key = first; key < first + count; key += kAttentionPanel) {
+    float* panel = packed + key * head_dim;
+    const int64_t width = std::min(kAttentionPanel, first + count - key);
+    if (width < kAttentionPanel) std::fill_n(panel, head_dim * kAttentionPanel, 0.0f);
+    const float* source = keys.data + key * keys.row_stride;
+    for (int64_t k = 0; k < head_dim; ++k) {
+      for (int64_t j = 0; j < width; ++j) {
+        panel[k * kAttentionPanel + j] = source[j * keys.row_stride + k * keys.column_stride];
+      }
+    }
+  }
+}
+
+void PackValues(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
+                float* packed) {
+  for (int64_t column = 0; column < value_dim; column += kAttentionPanel) {
+    const int64_t width = std::min(kAttentionPanel, value_dim - column);
+    for (int64_t key = first; key < first + count; ++key) {
+      float* out = packed + column * padded_keys + key * kAttentionPanel;
+      const float* source = values.data + key * values.row_stride + column * values.column_stride;
+      if (width == kAttentionPanel && values.column_stride == 1) {
+        std::memcpy(out, source, kAttentionPanel * sizeof(float));
+        continue;
+      }
+      for (int64_t i = 0; i < kAttentionPanel; ++i) out[i] = i < width ? source[i * values.column_stride] : 0.0f;
+    }
+  }
+}
+
+int64_t WorkspaceFloats(int64_t head_dim, int64_t value_dim) {
+  return kAttentionQueryBlock * (round_up_to_panel(head_dim) + kScoreStride + OutputStride(value_dim) + 3);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(AttendBlock);
+HWY_EXPORT(PackKeys);
+HWY_EXPORT(PackValues);
+
+void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed) {
+  HWY_DYNAMIC_DISPATCH(PackKeys)(keys, head_dim, first, count, packed);
+}
+void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
+                           float* packed) {
+  HWY_DYNAMIC_DISPATCH(PackValues)(values, value_dim, first, count, padded_keys, packed);
+}
+
+int64_t attention_workspace_floats(int64_t head_dim, int64_t value_dim) {
+  return HWY_STATIC_DISPATCH(WorkspaceFloats)(head_dim, value_dim);
+}
+void attend_block(const AttentionBlock& block, float* workspace) {
+  HWY_DYNAMIC_DISPATCH(AttendBlock)(block, workspace);
+}
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

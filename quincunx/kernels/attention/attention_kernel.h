@@ -1,0 +1,57 @@
+// The per-instruction-set part of attention: packing of one key/value head, and one block of queries of one head.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace qx::kernels {
+
+// Keys and values are packed 16 wide: key panel p holds [D][16 keys], value panel p holds [padded keys][16 columns].
+inline constexpr int64_t kAttentionPanel = 16;
+// Queries and keys that are handled at a time. 96 = 16 register tiles of 6 rows; a block of 128 keys and values with
+// D = 128 is 128 KiB and stays in L2 while the tiles pass over it.
+inline constexpr int64_t kAttentionQueryBlock = 96;
+inline constexpr int64_t kAttentionKeyBlock = 128;
+
+inline int64_t round_up_to_panel(int64_t n) { return (n + kAttentionPanel - 1) / kAttentionPanel * kAttentionPanel; }
+
+// Rows of floats with any strides.
+struct StridedRows {
+  float* data = nullptr;
+  int64_t row_stride = 0;
+  int64_t column_stride = 0;
+};
+
+// Keys [first, first + count) of [count_of_keys, head_dim], first a multiple of 16; the last panel is filled with zeros.
+void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed);
+// `padded_keys` is the number of rows of each panel.
+void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
+                           float* packed);
+
+struct AttentionBlock {
+  StridedRows query;  // row 0 is the block's first query
+  StridedRows output;
+  float* log_sum_exp = nullptr;  // null: not wanted
+  int64_t log_sum_exp_stride = 0;
+  const float* packed_keys = nullptr;
+  const float* packed_values = nullptr;
+  int64_t padded_keys = 0;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  int64_t num_rows = 0;  // at most kAttentionQueryBlock
+  int64_t num_keys = 0;
+  // Row r sees min(num_keys, max(0, causal_limit + r)) keys, or all without causal.
+  bool causal = false;
+  int64_t causal_limit = 0;
+  float scale = 1;
+
+  int64_t visible(int64_t row) const {
+    return causal ? std::clamp<int64_t>(causal_limit + row, 0, num_keys) : num_keys;
+  }
+};
+
+// Floats that attend_block needs, 64-byte aligned.
+int64_t attention_workspace_floats(int64_t head_dim, int64_t value_dim);
+void attend_block(const AttentionBlock& block, float* workspace);
+
+}  // namespace qx::kernels

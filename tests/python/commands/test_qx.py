@@ -24,7 +24,17 @@ def test_version_is_that_of_the_project():
 def test_doctor_shows_the_machine():
     done = run("doctor")
     assert done.returncode == 0
-    for fact in ("cpu", "dispatch targets", "threads", "shared memory", "locked memory", "open files", "python"):
+    for fact in (
+        "cpu",
+        "cpu features",
+        "caches",
+        "dispatch targets",
+        "threads",
+        "shared memory",
+        "locked memory",
+        "open files",
+        "python",
+    ):
         assert any(line.startswith(fact) for line in done.stdout.splitlines()), fact
 
 

@@ -99,3 +99,26 @@ def test_package_lists_are_sorted_and_disjoint():
 def test_make_help_names_every_command(target):
     listed = subprocess.run(["make", "-C", ROOT, "help"], capture_output=True, text=True, timeout=60).stdout
     assert f"make {target} " in listed
+
+
+def test_unknown_nightly_part_is_refused_before_anything_is_done():
+    done = subprocess.run([ROOT / "tests" / "nightly.sh", "fly"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "unknown part 'fly', expected one of g++ asan tsan" in done.stderr
+    assert done.stdout == ""
+
+
+def test_stale_package_lists_are_renewed_and_the_install_tried_again(machine):
+    machine.program("id", "echo 0")
+    machine.program("dpkg-query", "true")
+    # Fails until the lists are new, as apt does where a list names a version that the mirror no longer has.
+    machine.program(
+        "apt-get",
+        f'echo "$*" >> {machine.apt_log}\n[ "$1" = update ] && touch {machine.folder}/new\n[ -e {machine.folder}/new ]',
+    )
+    environment = os.environ | {"PATH": f"{machine.folder}:{os.environ['PATH']}"}
+    done = subprocess.run([SETUP, "system"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    calls = machine.apt_calls().splitlines()
+    assert calls[-2] == "update"
+    assert " install " in calls[-1]

@@ -39,14 +39,14 @@ struct Multiply {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const { return hn::Mul(a, b); }
 };
-// Where a is NaN neither comparison holds: a itself is taken. Where b is, b is.
+// Where a is NaN a is taken; where b is, the comparison fails and b is. Not Ne: Highway 1.0.3 has it false for NaN.
 struct Minimum {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Ne(a, a)), a, b); }
+  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b); }
 };
 struct Maximum {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Ne(a, a)), a, b); }
+  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Not(hn::Eq(a, a))), a, b); }
 };
 
 // Reduces the whole vectors of the arrays and returns how many elements those are. kDivide: the average's last step;

@@ -20,6 +20,10 @@ using torch::stable::Tensor;
 
 float* piece_in(std::span<float> buffer, int64_t offset, int64_t rows, int64_t columns, int64_t stride,
                 const char* argument) {
+  if (rows < 0 || columns < 0 || stride < 0) {
+    throw_if_error(invalid_argument(std::string(argument) + ": a piece of " + std::to_string(rows) + " x " +
+                                    std::to_string(columns) + " elements"));
+  }
   const auto size = static_cast<int64_t>(buffer.size());
   if (offset < 0 || offset + (rows - 1) * stride + columns > size) {
     throw_if_error(

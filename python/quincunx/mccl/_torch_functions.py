@@ -1,4 +1,4 @@
-"""The functions of torch.distributed that know gloo by name, extended to mccl groups."""
+"""The functions of torch.distributed that know its own backends by name, extended to mccl groups."""
 
 import datetime
 import functools
@@ -38,12 +38,45 @@ def _monitored_barrier(
     return serving.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
 
 
-def extend_torch_functions() -> None:
-    """`monitored_barrier` and `_set_pg_timeout` accept mccl groups from now on; other groups see no difference.
+def _split_group(
+    parent_pg: dist.ProcessGroup | None = None,
+    split_ranks: list[list[int]] | None = None,
+    timeout: datetime.timedelta | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> dist.ProcessGroup | None:
+    parent = parent_pg if parent_pg is not None else dist.group.WORLD
+    if find_backend(parent) is None or len(parent._device_types) > 1:
+        return _original["split_group"](parent_pg, split_ranks, timeout, pg_options, group_desc, backend)
+    if not split_ranks or not all(split_ranks):
+        raise ValueError(f"split_ranks: expected a list of lists with at least one rank each, got {split_ranks}")
+    for ranks in split_ranks:
+        if parent.rank() in ranks:
+            return dist.new_group(
+                [dist.get_global_rank(parent, rank) for rank in ranks],
+                timeout=timeout,
+                backend=backend,
+                pg_options=pg_options,
+                use_local_synchronization=True,
+                group_desc=group_desc,
+            )
+    return None
 
-    torch refuses or ignores backends other than its own in these two, by name. Undone by restore_torch_functions.
+
+_EXTENSIONS = {
+    "_set_pg_timeout": _set_pg_timeout,
+    "monitored_barrier": _monitored_barrier,
+    "split_group": _split_group,
+}
+
+
+def extend_torch_functions() -> None:
+    """`monitored_barrier`, `split_group` and `_set_pg_timeout` accept mccl groups; other groups see no difference.
+
+    torch refuses or ignores other backends than its own in these, by name. Undone by restore_torch_functions.
     """
-    for name, extended in (("_set_pg_timeout", _set_pg_timeout), ("monitored_barrier", _monitored_barrier)):
+    for name, extended in _EXTENSIONS.items():
         if name in _original:
             continue
         _original[name] = getattr(distributed_c10d, name)

@@ -94,7 +94,13 @@ c10::intrusive_ptr<McclBackend> McclBackend::split_members(const std::vector<int
                                                            std::chrono::milliseconds timeout) {
   for (const int rank : ranks) checked_rank(rank, "ranks");
   if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) return {};
-  auto child = communicator()->split(ranks, name);
+  const auto group = communicator();
+  int repetition = 0;
+  {
+    std::lock_guard lock(mutex_);
+    repetition = num_splits_[name]++;
+  }
+  auto child = group->split(ranks, repetition == 0 ? name : name + "~" + std::to_string(repetition));
   throw_if_error(child.status());
   if (timeout.count() > 0) child.value()->set_timeout(timeout);
   return make_backend(*std::move(child), store_);

@@ -100,6 +100,8 @@ class McclBackend : public c10d::Backend {
   std::shared_ptr<StoreAdapter> store_;
   std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   c10::intrusive_ptr<Options> options_;
+  // torch gives a group of the same ranks the same name again when the first is gone.
+  std::unordered_map<std::string, int> num_splits_;
   std::atomic<uint64_t> sequence_ = 0;
   const int process_id_;
   std::mutex coalescing_mutex_;

@@ -12,7 +12,7 @@ void check_pairs(const TensorList& outputs, const TensorList& inputs, int64_t ou
   check_list(outputs.size(), inputs.size(), "outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string index = "[" + std::to_string(i) + "]";
-    check_tensor(outputs[i], "outputs" + index);
+    check_output(outputs[i], "outputs" + index);
     check_tensor(inputs[i], "inputs" + index);
     if (outputs[i].scalar_type() != inputs[i].scalar_type()) {
       throw_status(type_error("outputs" + index + ": expected dtype " + c10::toString(inputs[i].scalar_type()) +
@@ -40,7 +40,7 @@ WorkHandle McclBackend::endCoalescing() {
 }
 
 WorkHandle McclBackend::allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  for (size_t i = 0; i < tensors.size(); ++i) check_tensor(tensors[i], "tensors[" + std::to_string(i) + "]");
+  for (size_t i = 0; i < tensors.size(); ++i) check_output(tensors[i], "tensors[" + std::to_string(i) + "]");
   std::vector<WorkHandle> parts;
   for (const at::Tensor& tensor : tensors) {
     TensorList list{tensor};

@@ -63,6 +63,13 @@ void check_tensor(const at::Tensor& tensor, const std::string& name) {
   dtype_from(tensor.scalar_type(), name);
 }
 
+void check_output(const at::Tensor& tensor, const std::string& name) {
+  check_tensor(tensor, name);
+  if (!tensor.is_contiguous() && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    throw_status(invalid_argument(name + ": its elements share memory, so it cannot be written; pass a clone"));
+  }
+}
+
 Buffer OperationTensors::input(const at::Tensor& tensor, const std::string& name) {
   check_tensor(tensor, name);
   const at::AutoDispatchBelowADInplaceOrView guard;
@@ -72,13 +79,10 @@ Buffer OperationTensors::input(const at::Tensor& tensor, const std::string& name
 }
 
 Buffer OperationTensors::output(const at::Tensor& tensor, const std::string& name, bool reads) {
-  check_tensor(tensor, name);
+  check_output(tensor, name);
   if (is_plain(tensor)) {
     alive_.push_back(tensor);
     return buffer_of(tensor, tensor.mutable_data_ptr(), name);
-  }
-  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    throw_status(invalid_argument(name + ": its elements share memory, so it cannot be written; pass a clone"));
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor staged = at::empty(tensor.sizes(), tensor.options());

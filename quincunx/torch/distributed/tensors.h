@@ -36,6 +36,8 @@ class OperationTensors {
 
 // TypeError where `tensor` is not a dense CPU tensor of a dtype that can be moved.
 void check_tensor(const at::Tensor& tensor, const std::string& name);
+// Also ValueError where elements share memory.
+void check_output(const at::Tensor& tensor, const std::string& name);
 void check_same_dtype(const Buffer& buffer, const std::string& name, const Buffer& other, const std::string& other_name);
 void check_count(int64_t got, int64_t want, const std::string& what);
 // ValueError unless the list has `want` elements.

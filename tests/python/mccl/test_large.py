@@ -1,0 +1,26 @@
+"""More than 2 GiB in one tensor: 5 GB of memory and a minute, so it runs where QUINCUNX_TEST_LARGE=1 is set."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("QUINCUNX_TEST_LARGE") != "1", reason="needs 5 GB of memory; set QUINCUNX_TEST_LARGE=1"
+)
+NUM_BYTES = 2**31 + 17
+
+
+@pytest.mark.timeout(300)
+def test_bytes_past_the_31_bit_mark_arrive(run_ranks):
+    def body(rank, world):
+        x = torch.zeros(NUM_BYTES, dtype=torch.uint8)
+        x[-1], x[2**31] = rank + 1, 3
+        dist.broadcast(x, 0)
+        after_broadcast = int(x[-1]), int(x[2**31])
+        x[-1] = rank + 1
+        dist.all_reduce(x)
+        return after_broadcast, (int(x[-1]), int(x[2**31]))
+
+    assert run_ranks(2, body, timeout_s=200, wall_s=280) == [((1, 3), (3, 6))] * 2

@@ -37,4 +37,20 @@ inline TensorView float32_view(std::string_view name, const torch::stable::Tenso
                                             std::span(strides.data(), strides.size())));
 }
 
+// The same for float32, bfloat16 and float16.
+inline TensorView kernel_float_view(std::string_view name, const torch::stable::Tensor& tensor) {
+  using torch::headeronly::ScalarType;
+  const ScalarType type = tensor.scalar_type();
+  if (!tensor.is_cpu() || (type != ScalarType::Float && type != ScalarType::BFloat16 && type != ScalarType::Half)) {
+    throw_if_error(type_error(std::string(name) + ": expected a float32, bfloat16 or float16 tensor on the CPU"));
+  }
+  const DType dtype = type == ScalarType::Float      ? DType::kFloat32
+                      : type == ScalarType::BFloat16 ? DType::kBFloat16
+                                                     : DType::kFloat16;
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  return value_or_throw(TensorView::strided(tensor.mutable_data_ptr(), dtype, std::span(sizes.data(), sizes.size()),
+                                            std::span(strides.data(), strides.size())));
+}
+
 }  // namespace qx::torch_bridge

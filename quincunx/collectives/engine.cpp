@@ -56,8 +56,8 @@ Engine::Engine(int rank, int world_size)
 bool Engine::belongs_to_this_process() const { return fork_generation_ == fork_generation(); }
 
 Status Engine::foreign_process_error() const {
-  return failed_precondition("the communicator belongs to process " + std::to_string(pid_) + " and was inherited by fork: "
-                             "create a communicator in the child");
+  return failed_precondition("the communicator belongs to process " + std::to_string(pid_) +
+                             " and was inherited by fork: create a communicator in the child");
 }
 
 void Engine::add_group(Group& group) {

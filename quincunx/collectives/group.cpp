@@ -46,9 +46,10 @@ void Group::start_next() {
 }
 
 Status Group::on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
-  const uint64_t oldest = announced_ ? current_sequence_ : queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
+  const uint64_t oldest = queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
   if (header.sequence < oldest || header.sequence > oldest + 1) {
-    return data_loss("a call with sequence " + std::to_string(header.sequence) + ", expected " + std::to_string(oldest));
+    return data_loss("a call with sequence " + std::to_string(header.sequence) + ", expected " +
+                     std::to_string(oldest));
   }
   Entry& arrived = entry(rank, header.sequence);
   if (arrived.present) return data_loss("a second call with sequence " + std::to_string(header.sequence));

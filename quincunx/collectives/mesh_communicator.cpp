@@ -219,7 +219,8 @@ WorkPtr MeshCommunicator::broadcast(Buffer buffer, int root, milliseconds timeou
 WorkPtr MeshCommunicator::all_reduce(Buffer buffer, Reduction reduction, milliseconds timeout) {
   Status check = check_buffer("buffer", buffer);
   if (check.ok()) check = check_reduction(reduction, buffer.dtype);
-  return collective(check, {Operation::kAllReduce, buffer.dtype, reduction, -1, buffer.count, {}}, {buffer}, {}, timeout);
+  return collective(check, {Operation::kAllReduce, buffer.dtype, reduction, -1, buffer.count, {}}, {buffer}, {},
+                    timeout);
 }
 
 WorkPtr MeshCommunicator::reduce(Buffer input, Buffer output, int root, Reduction reduction, milliseconds timeout) {
@@ -281,7 +282,8 @@ WorkPtr MeshCommunicator::all_to_all(std::vector<Buffer> inputs, std::vector<Buf
   std::vector<int64_t> counts = counts_of(inputs);
   const std::vector<int64_t> received = counts_of(outputs);
   counts.insert(counts.end(), received.begin(), received.end());
-  return collective(check, {Operation::kAllToAll, dtype, {}, -1, total_count(inputs), counts}, inputs, outputs, timeout);
+  return collective(check, {Operation::kAllToAll, dtype, {}, -1, total_count(inputs), counts}, inputs, outputs,
+                    timeout);
 }
 
 WorkPtr MeshCommunicator::send(Buffer buffer, int destination, int tag, milliseconds timeout) {

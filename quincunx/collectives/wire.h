@@ -58,6 +58,8 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kHeaderBytes>
 
 // True for the kinds whose payload goes straight into a posted buffer.
 bool is_streamed(FrameKind kind);
-constexpr int64_t padded_bytes(int64_t bytes) { return (bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment; }
+constexpr int64_t padded_bytes(int64_t bytes) {
+  return (bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
+}
 
 }  // namespace qx::collectives

@@ -301,7 +301,8 @@ TEST_P(Faults, StrangersAreDroppedAndCounted) {
       require_ok(record.status());
       const size_t at = record->find("127.0.0.1:");
       const int port = std::atoi(record->c_str() + at + 10);
-      for (const std::string& text : {std::string(200, 'x'), std::string("GET / HTTP/1.1\r\n\r\n") + std::string(64, ' ')}) {
+      const std::string http = "GET / HTTP/1.1\r\n\r\n" + std::string(64, ' ');
+      for (const std::string& text : {std::string(200, 'x'), http}) {
         const std::string command = "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(port) + "; printf '" + text +
                                     "' >&3; cat <&3 >/dev/null";
         require(std::system(("timeout 5 bash -c \"" + command + "\" 2>/dev/null").c_str()) != -1, "no shell");

@@ -99,7 +99,8 @@ TEST_P(Reductions, EveryDtypeAndOperator) {
           for (int64_t i = 0; i < count; ++i) store(dtype, data.data() + i * element, input_at(dtype, rank, i));
           const Buffer buffer{data.data(), count, dtype};
           const Status status = group->all_reduce(buffer, {op, kMultiplier})->wait();
-          const std::string label = std::string(dtype_name(dtype)) + " operator " + std::to_string(static_cast<int>(op));
+          const std::string label = std::string(dtype_name(dtype)) + " operator " +
+                                    std::to_string(static_cast<int>(op));
           if (!kernels::check_reduce(dtype, static_cast<kernels::ReduceKind>(op)).ok()) {
             require_contains(status, StatusCode::kUnimplemented, {std::string(dtype_name(dtype))});
             continue;
@@ -138,8 +139,9 @@ TEST_P(Reductions, AddInTheOrderOfRanks) {
   run_processes(job(), [](const Job& job, int rank) {
     auto group = connect(job, rank);
     const auto value = [](int r, int64_t i) {
-      return std::ldexp(1.0f + static_cast<float>((i * 2654435761u + static_cast<uint32_t>(r) * 40503u) % 8191) / 8192.0f,
-                        static_cast<int>((i + r * 7) % 40) - 20) * ((i + r) % 3 == 0 ? -1.0f : 1.0f);
+      const float fraction = static_cast<float>((i * 2654435761u + static_cast<uint32_t>(r) * 40503u) % 8191) / 8192.0f;
+      const float sign = (i + r) % 3 == 0 ? -1.0f : 1.0f;
+      return std::ldexp(sign * (1.0f + fraction), static_cast<int>((i + r * 7) % 40) - 20);
     };
     for (int round = 0; round < 3; ++round) {
       for (const int64_t count : {100, 3000, 400001}) {
@@ -149,7 +151,8 @@ TEST_P(Reductions, AddInTheOrderOfRanks) {
         for (int64_t i = 0; i < count; ++i) {
           float sum = value(0, i);
           for (int r = 1; r < job.world_size; ++r) sum += value(r, i);
-          require(std::memcmp(&sum, &data[static_cast<size_t>(i)], sizeof(sum)) == 0, "other bits at " + std::to_string(i));
+          const bool same = std::memcmp(&sum, &data[static_cast<size_t>(i)], sizeof(sum)) == 0;
+          require(same, "other bits at " + std::to_string(i));
         }
       }
     }

@@ -1,5 +1,5 @@
-// The slice that one rank reduces: contributions arrive from the peers in any order and are added in the order of ranks,
-// so that the bits depend on neither arrival nor transport.
+// The slice that one rank reduces: contributions arrive from the peers in any order and are added in the order of
+// ranks, so that the bits depend on neither arrival nor transport.
 #pragma once
 
 #include <cstddef>

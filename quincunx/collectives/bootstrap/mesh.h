@@ -1,6 +1,6 @@
-// Connects the ranks of one job in the background and keeps watch over the connections: drives Rendezvous on a store and
-// on sockets, hands links to the engine, and notices peers that die. Shared by a communicator and all that are split
-// from it.
+// Connects the ranks of one job in the background and keeps watch over the connections: drives Rendezvous on a store
+// and on sockets, hands links to the engine, and notices peers that die. Shared by a communicator and all that are
+// split from it.
 #pragma once
 
 #include <atomic>

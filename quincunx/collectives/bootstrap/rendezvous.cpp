@@ -140,7 +140,8 @@ std::string Rendezvous::describe(int rank) const {
     case PeerPhase::kNeedsExternal: return "on another host, no address for other hosts published";
     case PeerPhase::kToConnect:
     case PeerPhase::kConnecting: return "connecting to " + peer.endpoint + error;
-    case PeerPhase::kToAccept: return "address published, pid " + std::to_string(peer.record->pid) + ", has not connected";
+    case PeerPhase::kToAccept:
+      return "address published, pid " + std::to_string(peer.record->pid) + ", has not connected";
     case PeerPhase::kUp: return "connected";
   }
   return {};

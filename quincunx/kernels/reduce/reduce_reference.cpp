@@ -127,17 +127,18 @@ T averaged(T sum, size_t num_sources) {
     return {sum.real() / divisor, sum.imag() / divisor};
   } else if constexpr (std::is_integral_v<T>) {
     // In 64 bits: the number of sources need not fit a narrow type.
-    if constexpr (std::is_signed_v<T>) return static_cast<T>(static_cast<int64_t>(sum) / static_cast<int64_t>(num_sources));
-    else return static_cast<T>(static_cast<uint64_t>(sum) / num_sources);
+    using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+    return static_cast<T>(static_cast<Wide>(sum) / static_cast<Wide>(num_sources));
   } else return sum / static_cast<T>(num_sources);
 }
 
 template <typename T>
 void run(ReduceKind kind, std::span<const void* const> sources, int64_t count, void* destination, double multiplier) {
   using A = typename Element<T>::Accumulator;
+  constexpr int64_t kElementBytes = sizeof(T);
   const auto load = [&](size_t source, int64_t i) {
     T stored;
-    std::memcpy(&stored, static_cast<const std::byte*>(sources[source]) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    std::memcpy(&stored, static_cast<const std::byte*>(sources[source]) + i * kElementBytes, sizeof(T));
     const A value = Element<T>::load(stored);
     return kind == ReduceKind::kPreMulSum ? scaled(value, multiplier) : value;
   };
@@ -146,7 +147,7 @@ void run(ReduceKind kind, std::span<const void* const> sources, int64_t count, v
     for (size_t s = 1; s < sources.size(); ++s) value = combine(kind, value, load(s, i));
     if (kind == ReduceKind::kAverage) value = averaged(value, sources.size());
     const T stored = Element<T>::store(value);
-    std::memcpy(static_cast<std::byte*>(destination) + i * static_cast<int64_t>(sizeof(T)), &stored, sizeof(T));
+    std::memcpy(static_cast<std::byte*>(destination) + i * kElementBytes, &stored, sizeof(T));
   }
 }
 

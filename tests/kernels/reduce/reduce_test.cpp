@@ -78,14 +78,17 @@ TEST(Reduce, EqualsTheReferenceForEveryDtypeKindAndTarget) {
           for (const uint32_t num_sources : {1u, 2u, 3u, 5u}) {
             std::vector<std::vector<std::byte>> arrays;
             std::vector<const void*> sources;
-            for (uint32_t s = 0; s < num_sources; ++s) arrays.push_back(random_array(dtype, count, s + 17 * num_sources));
+            for (uint32_t s = 0; s < num_sources; ++s) {
+              arrays.push_back(random_array(dtype, count, s + 17 * num_sources));
+            }
             for (const auto& array : arrays) sources.push_back(array.data() + element);
             std::vector<std::byte> expected(static_cast<size_t>((count + 1) * element), std::byte{0x77});
             reduce_reference(kind, dtype, sources, count, expected.data(), 0.37);
             // In place of the last source.
             reduce(kind, dtype, sources, count, arrays.back().data() + element, 0.37);
             ASSERT_TRUE(equal(dtype, arrays.back().data() + element, expected.data(), count))
-                << dtype_name(dtype) << " kind " << static_cast<int>(kind) << " count " << count << " of " << num_sources;
+                << dtype_name(dtype) << " kind " << static_cast<int>(kind) << " count " << count << " of "
+                << num_sources;
           }
         }
       }

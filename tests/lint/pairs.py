@@ -5,10 +5,10 @@ import re
 
 from repository import files
 
-# Variants of one kernel are reached through its dispatching header, and so is its scalar reference.
+# The parts of one kernel are reached through its dispatching header, and so is its scalar reference.
 # A source with a dispatch table is a kernel; what it is made of (packing, argument checks) is tested through it.
 _DISPATCHED = re.compile(r"\bHWY_(EXPORT|DYNAMIC_DISPATCH)")
-_VARIANT = re.compile(r"(_reference|_portable|_avx\w*|_sse\w*|_neon|_sve\w*)$")
+_VARIANT = re.compile(r"(_reference|_kernel|_portable|_avx\w*|_sse\w*|_neon|_sve\w*)$")
 
 
 def _kernel_violations(root: pathlib.Path) -> list[str]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from repository import BUILD, ROOT
+from repository import BUILD, ROOT, files
 
 TIME_LIMIT_S = 120
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -58,26 +58,41 @@ def python_violations(page: pathlib.Path) -> list[str]:
     return [f"{page.name}: the python blocks fail: {error}"] if error else []
 
 
-def _complete_program(block: str) -> str:
-    """A block without main becomes the body of a function below its includes."""
+def _programs(block: str, root: pathlib.Path) -> list[str]:
+    """What a block can mean: a program, else statements or declarations that see all public headers."""
     if re.search(r"\bint main\(", block):
-        return block
-    lines = block.splitlines()
-    includes = [line for line in lines if line.startswith(("#include", "using namespace"))]
-    body = [line for line in lines if line not in includes]
-    return "\n".join([*includes, "void snippet() {", *body, "}", "int main() {}"])
+        return [block]
+    public = [path for path in files(root / "quincunx", ".h") if not path.name.endswith("-inl.h")]
+    names = [path.relative_to(root).as_posix() for path in public]
+    includes = [f'#include "{name}"' for name in names if name.split("/")[1] not in ("torch", "apps", "compiler")]
+    includes += ["#include <vector>", *(line for line in block.splitlines() if line.startswith("#include"))]
+    body = "\n".join(line for line in block.splitlines() if not line.startswith("#include"))
+    start = "\n".join(includes)
+    return [
+        f"{start}\nqx::Status snippet() {{\n{body}\nreturn {{}};\n}}\nint main() {{}}",
+        f"{start}\n{body}\nint main() {{}}",
+    ]
+
+
+def _build_and_run(program: str, build: pathlib.Path, root: pathlib.Path) -> str | None:
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "snippet.cpp").write_text(program)
+        flags = [f"-I{root}", f"-L{build}/lib", "-lquincunx_runtime", f"-Wl,-rpath,{build}/lib"]
+        compiler = shutil.which("clang++-22") or shutil.which("g++")
+        command = [compiler, "-std=c++20", "snippet.cpp", *flags, "-o", "snippet"]
+        return _run(command, folder) or _run(["./snippet"], folder)
 
 
 def cpp_violations(page: pathlib.Path, build: pathlib.Path = BUILD, root: pathlib.Path = ROOT) -> list[str]:
-    compiler, found = shutil.which("clang++-22") or shutil.which("g++"), []
+    found = []
     for block in blocks(page, "cpp"):
-        with tempfile.TemporaryDirectory() as folder:
-            source, program = pathlib.Path(folder) / "snippet.cpp", pathlib.Path(folder) / "snippet"
-            source.write_text(_complete_program(block))
-            flags = ["-std=c++20", f"-I{root}", f"-L{build}/lib", "-lquincunx_runtime", f"-Wl,-rpath,{build}/lib"]
-            error = _run([compiler, source, *flags, "-o", program], folder) or _run([program], folder)
-        if error:
-            found.append(f"{page.name}: a cpp block fails: {error}")
+        errors = []
+        for program in _programs(block, root):
+            errors.append(_build_and_run(program, build, root))
+            if errors[-1] is None:
+                break
+        if errors[-1] is not None:
+            found.append(f"{page.name}: a cpp block fails: {errors[0]}")
     return found
 
 

@@ -4,11 +4,14 @@ Every function has the arguments and the result of torch.ops.quincunx.muon_<its 
 """
 
 import torch
+from torch import Tensor
+
+Tensors = list[Tensor]
 
 _FLAG_ELEMENTS = 1
 
 
-def _matrix(tensor: torch.Tensor, index: int) -> torch.Tensor:
+def _matrix(tensor: Tensor, index: int) -> Tensor:
     position = []
     for size in reversed(tensor.shape[:-2]):
         position.append(index % size)
@@ -16,16 +19,25 @@ def _matrix(tensor: torch.Tensor, index: int) -> torch.Tensor:
     return tensor[tuple(reversed(position))] if position else tensor
 
 
-def _whole_piece(whole: torch.Tensor, offset: int, stride: int, rows: int, columns: int) -> torch.Tensor:
+def _whole_piece(whole: Tensor, offset: int, stride: int, rows: int, columns: int) -> Tensor:
     return whole.as_strided((rows, columns), (stride, 1), whole.storage_offset() + offset)
 
 
-def _message_piece(buffer: torch.Tensor, offset: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _message_piece(buffer: Tensor, offset: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     begin = offset + _FLAG_ELEMENTS
     return buffer[offset:begin], buffer[begin : begin + rows * columns].view(rows, columns)
 
 
-def pack(held, momenta, grads, has_grad, rules, send, whole, slot_flags) -> None:  # noqa: ANN001
+def pack(
+    held: Tensor,
+    momenta: Tensors,
+    grads: Tensors,
+    has_grad: Tensor,
+    rules: Tensor,
+    send: Tensor,
+    whole: Tensor,
+    slot_flags: Tensor,
+) -> None:
     present, rule_rows = has_grad.tolist(), rules.tolist()
     for tensor, matrix, rows, columns, slot, whole_offset, stride, send_offset, _ in held.tolist():
         momentum, nesterov, _, _ = rule_rows[tensor]
@@ -47,7 +59,7 @@ def pack(held, momenta, grads, has_grad, rules, send, whole, slot_flags) -> None
             values.copy_(update)
 
 
-def unpack(remote, receive, whole, slot_flags) -> None:  # noqa: ANN001
+def unpack(remote: Tensor, receive: Tensor, whole: Tensor, slot_flags: Tensor) -> None:
     for slot, rows, columns, whole_offset, stride, receive_offset, _ in remote.tolist():
         if receive_offset < 0:
             continue
@@ -56,14 +68,14 @@ def unpack(remote, receive, whole, slot_flags) -> None:  # noqa: ANN001
         _whole_piece(whole, whole_offset, stride, rows, columns).copy_(values)
 
 
-def orthogonalize(batch, slot_flags, coefficients, eps) -> int:  # noqa: ANN001
+def orthogonalize(batch: Tensor, slot_flags: Tensor, coefficients: Tensor, eps: float) -> int:
     present = slot_flags.nonzero().flatten().to(batch.device)
     if present.numel():
         batch[present] = newton_schulz(batch[present], coefficients.tolist(), eps)
     return present.numel()
 
 
-def newton_schulz(matrices: torch.Tensor, coefficients: list[list[float]], eps: float) -> torch.Tensor:
+def newton_schulz(matrices: Tensor, coefficients: list[list[float]], eps: float) -> Tensor:
     """The recurrence of kernels/newton_schulz on [batch, rows, columns], in its direct form."""
     x = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     largest = x.abs().amax(dim=(-2, -1), keepdim=True)
@@ -75,14 +87,23 @@ def newton_schulz(matrices: torch.Tensor, coefficients: list[list[float]], eps: 
     return x.mT if matrices.shape[-2] > matrices.shape[-1] else x
 
 
-def reply(remote, whole, slot_flags, reply) -> None:  # noqa: ANN001
+def reply(remote: Tensor, whole: Tensor, slot_flags: Tensor, reply: Tensor) -> None:
     for slot, rows, columns, whole_offset, stride, _, reply_offset in remote.tolist():
         flag, values = _message_piece(reply, reply_offset, rows, columns)
         flag.fill_(float(slot_flags[slot].item()))
         values.copy_(_whole_piece(whole, whole_offset, stride, rows, columns))
 
 
-def apply(held, params, momenta, has_grad, rules, reply, whole, slot_flags) -> int:  # noqa: ANN001
+def apply(
+    held: Tensor,
+    params: Tensors,
+    momenta: Tensors,
+    has_grad: Tensor,
+    rules: Tensor,
+    reply: Tensor,
+    whole: Tensor,
+    slot_flags: Tensor,
+) -> int:
     present, rule_rows, disagreement = has_grad.tolist(), rules.tolist(), -1
     for tensor, matrix, rows, columns, slot, whole_offset, stride, _, reply_offset in held.tolist():
         if slot >= 0:

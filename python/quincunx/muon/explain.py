@@ -1,7 +1,7 @@
 """The table that says what an optimizer does with each parameter."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .placement import Placement
 from .plan import Matrix
@@ -42,7 +42,7 @@ class ExplainedParameter:
         )
 
 
-def _listed(values) -> str:  # noqa: ANN001
+def _listed(values: Iterable) -> str:
     return ",".join(str(value) for value in dict.fromkeys(values)) or "-"
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -173,23 +174,23 @@ class _NativeStages:
     """The C++ operators, by the names of their stages."""
 
     @staticmethod
-    def pack(*arguments) -> None:  # noqa: ANN002
+    def pack(*arguments: Any) -> None:
         torch.ops.quincunx.muon_pack(*arguments)
 
     @staticmethod
-    def unpack(*arguments) -> None:  # noqa: ANN002
+    def unpack(*arguments: Any) -> None:
         torch.ops.quincunx.muon_unpack(*arguments)
 
     @staticmethod
-    def orthogonalize(*arguments) -> int:  # noqa: ANN002
+    def orthogonalize(*arguments: Any) -> int:
         return torch.ops.quincunx.muon_orthogonalize(*arguments)
 
     @staticmethod
-    def reply(*arguments) -> None:  # noqa: ANN002
+    def reply(*arguments: Any) -> None:
         torch.ops.quincunx.muon_reply(*arguments)
 
     @staticmethod
-    def apply(*arguments) -> int:  # noqa: ANN002
+    def apply(*arguments: Any) -> int:
         return torch.ops.quincunx.muon_apply(*arguments)
 
 

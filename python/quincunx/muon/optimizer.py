@@ -128,15 +128,16 @@ class Muon(torch.optim.Optimizer):
 
     def _plan(self) -> None:
         """Makes the plan of each grid and the momentum of each parameter."""
-        by_ranks: dict[tuple[int, ...], list[_Entry]] = {}
+        by_grid: dict[tuple, list[_Entry]] = {}
         for number, _, param in self._entries():
             name = self._names[param]
             entry = _Entry(name, param, number, place(name, param, param in self._convolutions))
-            by_ranks.setdefault(entry.placement.ranks if entry.placement.mesh else (), []).append(entry)
+            ranks = entry.placement.ranks if entry.placement.mesh else ()
+            by_grid.setdefault((ranks, str(param.device)), []).append(entry)
         self._planned_settings = self._current_settings()
         distinct = list(dict.fromkeys(self._planned_settings))
         # In the order of their ranks: the same on every rank, whatever the order of the parameters.
-        self._grids = [(self._make_grid(entries, distinct), entries) for _, entries in sorted(by_ranks.items())]
+        self._grids = [(self._make_grid(entries, distinct), entries) for _, entries in sorted(by_grid.items())]
         self._ensure_state()
         self._count(orthogonalized=0, bytes_sent=0)
 
@@ -252,6 +253,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def _check_parameter(name: str, param: torch.Tensor) -> None:
+    if param.is_meta:
+        raise ValueError(f"parameter {name}: is on the meta device; give it values before making the optimizer")
     if param.dtype not in _DTYPES:
         raise TypeError(f"parameter {name}: expected float32, bfloat16 or float16, got {param.dtype}")
     if param.ndim < 2:

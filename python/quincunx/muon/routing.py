@@ -10,8 +10,8 @@ from torch import nn
 FAMILIES = ("muon", "adamw")
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
-_CONVOLUTIONS = (nn.modules.conv._ConvNd,)  # noqa: SLF001
+_NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
+_CONVOLUTIONS = (nn.modules.conv._ConvNd,)
 _HEAD = "output head"
 _HEAD_NAMES = re.compile(r"(^|\.)(lm_head|head|output|output_layer|classifier|score|unembed|unembedding|embed_out)$")
 

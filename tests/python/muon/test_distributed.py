@@ -9,8 +9,8 @@ import torch.distributed as dist
 from muon.reference import NEWTON_SCHULZ_ERROR, Reference, random_matrix, relative_error
 from quincunx.muon import Muon
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 NUM_STEPS = 3
@@ -279,6 +279,41 @@ def test_plain_and_sharded_parameters_step_together(run_ranks):
         assert torch.equal(split.full_tensor(), twin)
 
     run_ranks(2, body)
+
+
+def test_meshes_of_some_ranks_work(run_ranks):
+    def body(rank, world):
+        mesh = DeviceMesh("cpu", [[0, 2]], mesh_dim_names=("outer", "inner"))
+        if rank == 1:
+            return
+        plain = nn.Parameter(random_matrix(4, 6))
+        split = nn.Parameter(distribute_tensor(plain.detach().clone(), mesh, [Replicate(), Shard(0)]))
+        plain.grad = random_matrix(4, 6, seed=1)
+        split.grad = distribute_tensor(plain.grad.clone(), mesh, [Replicate(), Shard(0)])
+        Muon([plain]).step()
+        Muon([split]).step()
+        assert torch.equal(split.detach().full_tensor(), plain)
+
+    run_ranks(3, body)
+
+
+def test_hybrid_fsdp_with_mixed_precision_orthogonalises_once(run_ranks):
+    def body(rank, world):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        model = nn.Sequential(nn.Linear(6, 7, bias=False), nn.Linear(7, 5, bias=False))
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for layer in (*model, model):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+        optimizer = Muon(model)
+        model(random_matrix(4, 6, seed=rank)).float().square().mean().backward()
+        before = model[0].weight.full_tensor()
+        optimizer.step()
+        assert model[0].weight.dtype == torch.float32
+        return optimizer.counters["matrices_orthogonalized"], torch.equal(model[0].weight.full_tensor(), before)
+
+    outcomes = run_ranks(4, body)
+    assert sum(done for done, _ in outcomes) == 2
+    assert not any(is_unchanged for _, is_unchanged in outcomes)
 
 
 @pytest.mark.parametrize("is_permuted", [False, True])

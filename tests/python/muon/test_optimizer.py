@@ -416,6 +416,7 @@ def test_bad_options_are_named(options, error, message):
     [
         (torch.zeros(5), ValueError, r"parameter params\[0\]\[0\]: Muon needs matrices, got shape \(5,\)"),
         (torch.zeros(()), ValueError, "Muon needs matrices"),
+        (torch.zeros(4, 4, device="meta"), ValueError, "is on the meta device"),
         (torch.zeros(4, 4, dtype=torch.float64), TypeError, "got torch.float64"),
         (torch.zeros(4, 4, dtype=torch.complex64), TypeError, "got torch.complex64"),
     ],

@@ -52,5 +52,7 @@ def test_nothing_to_plan():
 
 
 def test_errors_of_the_core_are_value_errors():
-    with pytest.raises(ValueError, match=r"parameter w \[1, 4, 6\]: expected a box for each of the 2 ranks, got 1"):
-        make_plan([planned(4, 6), planned(4, 6)], 2, 0, None)
+    with pytest.raises(ValueError, match=r"parameter w \[1, 4, 6\]: memory_cap_bytes: one matrix alone needs"):
+        make_plan([planned(4, 6)], 1, 0, 1)
+    with pytest.raises(ValueError, match=r"rank: must be in \[0, 1\), got 1"):
+        make_plan([planned(4, 6)], 1, 1, None)

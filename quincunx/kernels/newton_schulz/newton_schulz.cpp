@@ -13,7 +13,8 @@
 namespace qx::kernels {
 namespace {
 
-// From this much work on, a matrix is worth the threads of all; smaller ones of a batch go to one thread each.
+// A batch of fewer than two matrices a thread, each of at least this much work, is done one matrix after the other by
+// all threads; otherwise each thread takes one matrix at a time.
 constexpr double kMinSharedFlops = 2e8;
 
 struct Batch {
@@ -39,7 +40,8 @@ void run_batch(const Batch& batch, const NewtonSchulzOptions& options) {
                     workspace.data());
     }
   };
-  if (batch.count == 1 || flops >= kMinSharedFlops) return run(0, 1);
+  const bool share_each = flops >= kMinSharedFlops && batch.count < 2 * num_threads();
+  if (batch.count == 1 || share_each) return run(0, 1);
   parallel_for(0, std::min<int64_t>(batch.count, num_threads()), 1, run);
 }
 

@@ -123,9 +123,12 @@ DotTileFunction DotProductsFor(int64_t left, int64_t right) {
   }
 }
 
-void GramOfRows(const float* x, int64_t rows, int64_t columns, int64_t stride, float* gram) {
-  for (int64_t i = 0; i < rows; i += kLeftRows) {
-    const int64_t left = std::min<int64_t>(kLeftRows, rows - i);
+static_assert(kGramRowBlock % kLeftRows == 0);
+
+void GramOfRows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end, int64_t columns, int64_t stride,
+                float* gram) {
+  for (int64_t i = row_begin; i < row_end; i += kLeftRows) {
+    const int64_t left = std::min<int64_t>(kLeftRows, row_end - i);
     // Tiles that hold something on or above the diagonal.
     for (int64_t j = i / kRightRows * kRightRows; j < rows; j += kRightRows) {
       const int64_t right = std::min<int64_t>(kRightRows, rows - j);
@@ -185,8 +188,9 @@ void transpose(const float* source, int64_t source_stride, int64_t rows, int64_t
   HWY_DYNAMIC_DISPATCH(Transpose)(source, source_stride, rows, columns, destination, destination_stride);
 }
 
-void gram_of_rows(const float* x, int64_t rows, int64_t columns, int64_t stride, float* gram) {
-  HWY_DYNAMIC_DISPATCH(GramOfRows)(x, rows, columns, stride, gram);
+void gram_of_rows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end, int64_t columns, int64_t stride,
+                  float* gram) {
+  HWY_DYNAMIC_DISPATCH(GramOfRows)(x, rows, row_begin, row_end, columns, stride, gram);
 }
 
 int64_t apply_workspace_size(int64_t rows) {

@@ -122,7 +122,7 @@ TEST_P(NewtonSchulzOnEachTarget, EqualsTheRecurrenceForWideAndTallMatrices) {
 }
 
 TEST_P(NewtonSchulzOnEachTarget, PackedPathEqualsTheRecurrence) {
-  const Size size{130, 103};  // beyond the rows that are read unpacked
+  const Size size{270, 261};  // beyond the rows that are read unpacked
   const Floats input = random_floats(size.rows * size.cols, 2);
   const auto expected = expected_result(input, size, polar_express());
   for (const Form form : {Form::kDirect, Form::kGram}) {

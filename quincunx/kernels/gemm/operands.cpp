@@ -1,7 +1,10 @@
 #include "quincunx/kernels/gemm/operands.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <string>
+#include <utility>
 
 namespace qx::kernels {
 namespace {
@@ -56,7 +59,9 @@ bool may_overlap(const TensorView& left, const TensorView& right) {
   int64_t left_first = 0, left_last = 0, right_first = 0, right_last = 0;
   if (!element_range(left, left_first, left_last) || !element_range(right, right_first, right_last)) return true;
   // Integers, because pointers into different arrays must not be compared.
-  const auto base = [](const TensorView& view) { return static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data())); };
+  const auto base = [](const TensorView& view) {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data()));
+  };
   const int64_t size = dtype_size_bytes(left.dtype());
   if (base(left) + size * (left_last + 1) <= base(right) + size * right_first) return false;
   if (base(right) + size * (right_last + 1) <= base(left) + size * left_first) return false;
@@ -81,11 +86,19 @@ Status check_output_apart(std::string_view input_name, const TensorView& input, 
 }
 
 Status check_output_writable(const TensorView& output) {
+  std::array<std::pair<int64_t, int64_t>, TensorView::kMaxDims> strides;  // |stride| and size
+  int dims = 0;
   for (int i = 0; i < output.num_dims(); ++i) {
-    if (output.size(i) > 1 && output.stride(i) == 0) {
-      return invalid_argument("output: stride 0 in dimension " + std::to_string(i) + " of " + output.to_string() +
-                              " makes elements share memory; expected distinct elements");
+    if (output.size(i) > 1) strides[dims++] = {std::abs(output.stride(i)), output.size(i)};
+  }
+  std::sort(strides.begin(), strides.begin() + dims);
+  int64_t extent = 0;  // of the dimensions inside
+  for (int i = 0; i < dims; ++i) {
+    if (strides[i].first <= extent) {
+      return invalid_argument("output: the strides of " + output.to_string() +
+                              " let elements share memory; expected distinct elements");
     }
+    extent += strides[i].first * (strides[i].second - 1);
   }
   return ok_status();
 }

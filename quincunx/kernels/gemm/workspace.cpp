@@ -15,6 +15,11 @@ struct Buffer {
 
 constexpr std::align_val_t kAlignment{64};
 
+Buffer allocate(int64_t size) {
+  const std::size_t bytes = static_cast<std::size_t>(size) * sizeof(float);
+  return {static_cast<float*>(::operator new(bytes, kAlignment)), size};
+}
+
 void release(Buffer buffer) { ::operator delete(buffer.data, kAlignment); }
 
 struct Kept {
@@ -32,10 +37,7 @@ Workspace::Workspace(int64_t size) {
   for (Buffer& buffer : kept.buffers) {
     if (buffer.capacity >= size && (best == nullptr || buffer.capacity < best->capacity)) best = &buffer;
   }
-  const Buffer leased =
-      best != nullptr
-          ? std::exchange(*best, Buffer{})
-          : Buffer{static_cast<float*>(::operator new(static_cast<std::size_t>(size) * sizeof(float), kAlignment)), size};
+  const Buffer leased = best != nullptr ? std::exchange(*best, Buffer{}) : allocate(size);
   data_ = leased.data;
   capacity_ = leased.capacity;
 }

@@ -1,5 +1,5 @@
-// The loops of Newton-Schulz that exist once for each instruction set. Matrices are row-major and wide, padded with zeros
-// to a multiple of 16 columns.
+// The loops of Newton-Schulz that exist once for each instruction set. Matrices are row-major and wide, padded with
+// zeros to a multiple of 16 columns.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ void transpose(const float* source, int64_t source_stride, int64_t rows, int64_t
                int64_t destination_stride);
 
 // gram[rows, rows] = x x^T over `columns` columns, a multiple of 16: rows [row_begin, row_end) of it, on and above the
-// diagonal. Reads x as it lies, where packing would be a large part of the work. kGramColumns at a time keep the rows of
-// a tile in the L1 cache; row_begin is a multiple of kGramRowBlock.
+// diagonal. Reads x as it lies, where packing would be a large part of the work. kGramColumns at a time keep the rows
+// of a tile in the L1 cache; row_begin is a multiple of kGramRowBlock.
 inline constexpr int64_t kGramColumns = 1024;
 inline constexpr int64_t kGramRowBlock = 48;
 void gram_of_rows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end, int64_t columns, int64_t stride,

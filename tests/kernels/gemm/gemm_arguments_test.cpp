@@ -76,7 +76,9 @@ TEST_F(GemmArguments, SlicesOfOneMatrixDoNotOverlap) {
 
 TEST_F(GemmArguments, OutputThatSharesElements) {
   const auto output = TensorView::strided(memory_.data() + 200, DType::kFloat32, Shape{2, 4}, Shape{0, 1}).value();
-  expect_error(gemm(a_, b_, output), StatusCode::kInvalidArgument, "output: stride 0");
+  expect_error(gemm(a_, b_, output), StatusCode::kInvalidArgument, "output: the strides of float32[2, 4] let");
+  const auto rows_meet = TensorView::strided(memory_.data() + 200, DType::kFloat32, Shape{2, 4}, Shape{3, 1}).value();
+  expect_error(gemm(a_, b_, rows_meet), StatusCode::kInvalidArgument, "let elements share memory");
 }
 
 TEST_F(GemmArguments, WrongBiasAndResidual) {

@@ -148,7 +148,8 @@ TEST_P(GemmOnEachTarget, TransposedAndStridedOperandsGiveTheSameBits) {
   auto a = random_floats(p.rows * p.inner, 9);
   auto b = random_floats(p.inner * p.columns, 10);
   std::vector<float> expected(static_cast<size_t>(p.rows * p.columns));
-  ASSERT_TRUE(gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(expected, p.rows, p.columns)).ok());
+  ASSERT_TRUE(
+      gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(expected, p.rows, p.columns)).ok());
 
   std::vector<float> a_columns(a.size()), b_columns(b.size());
   for (int64_t k = 0; k < p.inner; ++k) {

@@ -118,7 +118,8 @@ TEST(NewtonSchulzCost, CountsTheProductsOfTheForm) {
 TEST(NewtonSchulzCost, WorkspaceHoldsTheMatrixTwiceAndFiveSquares) {
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{24, 10240}, {768, 3072}, {512, 512}, {3072, 768}}) {
     const int64_t small = std::min(rows, cols), large = std::max(rows, cols) + 32;
-    EXPECT_LE(newton_schulz_workspace_bytes(rows, cols), 4 * (2 * (small + 16) * large + 5 * (small + 16) * (small + 16)));
+    const int64_t square = (small + 16) * (small + 16);
+    EXPECT_LE(newton_schulz_workspace_bytes(rows, cols), 4 * (2 * (small + 16) * large + 5 * square));
     EXPECT_GE(newton_schulz_workspace_bytes(rows, cols), 4 * rows * cols);
   }
 }
@@ -153,7 +154,7 @@ TEST_F(NewtonSchulzArguments, WrongRankShapeAndDtype) {
 TEST_F(NewtonSchulzArguments, OverlapThatIsNotInPlace) {
   expect_error(view(0, Matrix{2, 3}), view(4, Matrix{2, 3}), StatusCode::kInvalidArgument, "overlaps input");
   const auto shared = TensorView::strided(memory_.data() + 100, DType::kFloat32, Matrix{2, 3}, Matrix{0, 1}).value();
-  expect_error(view(0, Matrix{2, 3}), shared, StatusCode::kInvalidArgument, "output: stride 0");
+  expect_error(view(0, Matrix{2, 3}), shared, StatusCode::kInvalidArgument, "let elements share memory");
 }
 
 TEST_F(NewtonSchulzArguments, WrongOptions) {

@@ -246,7 +246,8 @@ TEST_P(NewtonSchulzOnEachTarget, ThreadsAndBatchDoNotChangeABit) {
     options.eps = 0.0f;
     Floats expected;
     for (int64_t i = 0; i < kBatch; ++i) {
-      const Floats one = run(Floats(batch.begin() + i * count, batch.begin() + (i + 1) * count), size, steps, Form::kAuto);
+      const Floats input(batch.begin() + i * count, batch.begin() + (i + 1) * count);
+      const Floats one = run(input, size, steps, Form::kAuto);
       expected.insert(expected.end(), one.begin(), one.end());
     }
     for (const int threads : {1, 2, 3}) {

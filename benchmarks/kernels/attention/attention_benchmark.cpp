@@ -1,10 +1,10 @@
 // Dense attention at the lengths of vision transformers, language models and diffusion transformers.
-#include "quincunx/kernels/attention/attention.h"
-
 #include <benchmark/benchmark.h>
 
 #include <random>
 #include <vector>
+
+#include "quincunx/kernels/attention/attention.h"
 
 namespace {
 

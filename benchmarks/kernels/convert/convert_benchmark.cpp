@@ -1,10 +1,10 @@
 // Bytes a second of f32 <-> bf16 and f16, in cache (16 Ki elements) and out of it (16 Mi elements).
-#include "quincunx/kernels/convert/convert.h"
-
 #include <benchmark/benchmark.h>
 
 #include <string>
 #include <vector>
+
+#include "quincunx/kernels/convert/convert.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // Elements a second of each function, in cache (4096 elements) and out of it (16 Mi elements).
-#include "quincunx/kernels/elementwise/unary.h"
-
 #include <benchmark/benchmark.h>
 
 #include <vector>
+
+#include "quincunx/kernels/elementwise/unary.h"
 
 namespace {
 

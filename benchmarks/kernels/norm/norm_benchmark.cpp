@@ -1,10 +1,10 @@
 // RMSNorm and LayerNorm with weights against a copy of the same bytes, in cache and out of it.
-#include "quincunx/kernels/norm/norm.h"
-
 #include <benchmark/benchmark.h>
 
 #include <cstring>
 #include <vector>
+
+#include "quincunx/kernels/norm/norm.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // RoPE in place on [1, S, 16, 128] in both forms and in f32 and bf16.
-#include "quincunx/kernels/rope/rope.h"
-
 #include <benchmark/benchmark.h>
 
 #include <vector>
+
+#include "quincunx/kernels/rope/rope.h"
 
 namespace {
 

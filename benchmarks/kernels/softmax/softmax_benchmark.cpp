@@ -1,9 +1,9 @@
 // Softmax over the last dimension, in cache and out of it.
-#include "quincunx/kernels/softmax/softmax.h"
-
 #include <benchmark/benchmark.h>
 
 #include <vector>
+
+#include "quincunx/kernels/softmax/softmax.h"
 
 namespace {
 

@@ -25,8 +25,7 @@ Status check_head_dim(std::string_view name, const TensorView& view) {
                           std::to_string(kMaxAttentionHeadDim) + ", got " + text(view));
 }
 
-Status check_shapes(const TensorView& query, const TensorView& key, const TensorView& value,
-                    const TensorView& output) {
+Status check_shapes(const TensorView& query, const TensorView& key, const TensorView& value, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_head_dim("query", query));
   QX_RETURN_IF_ERROR(check_head_dim("value", value));
   if (key.size(0) != query.size(0) || key.size(3) != query.size(3)) {
@@ -38,7 +37,8 @@ Status check_shapes(const TensorView& query, const TensorView& key, const Tensor
   }
   for (int i = 0; i < 3; ++i) {
     if (value.size(i) != key.size(i)) {
-      return invalid_argument("value: expected the batch, heads and length of key " + text(key) + ", got " + text(value));
+      return invalid_argument("value: expected the batch, heads and length of key " + text(key) + ", got " +
+                              text(value));
     }
     if (output.size(i) != query.size(i) || output.size(3) != value.size(3)) {
       return invalid_argument("output: expected the batch, heads and length of query " + text(query) +
@@ -76,8 +76,8 @@ Status check_options(const TensorView& query, const TensorView& key, const Atten
 
 Status check_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
                        const AttentionOptions& options, const TensorView& output) {
-  for (const auto& [name, view] : {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value},
-                                   NamedView{"output", &output}}) {
+  for (const auto& [name, view] :
+       {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}, NamedView{"output", &output}}) {
     QX_RETURN_IF_ERROR(check_float32(name, *view));
     QX_RETURN_IF_ERROR(check_rank(name, *view, 4));
   }
@@ -102,7 +102,11 @@ class Attention {
  public:
   Attention(const TensorView& query, const TensorView& key, const TensorView& value, const AttentionOptions& options,
             const TensorView& output)
-      : query_(query), key_(key), value_(value), options_(options), output_(output),
+      : query_(query),
+        key_(key),
+        value_(value),
+        options_(options),
+        output_(output),
         scale_(options.scale.value_or(1 / std::sqrt(static_cast<float>(query.size(3))))),
         padded_keys_(round_up_to_panel(key.size(2))),
         keys_floats_(padded_keys_ * query.size(3)),
@@ -147,8 +151,8 @@ class Attention {
   void attend(int64_t first_head, int64_t count, const float* packed) const {
     const int64_t queries_per_key = query_.size(1) / key_.size(1);
     parallel_for(0, count * queries_per_key * query_blocks_, 1, [&](int64_t begin, int64_t end) {
-      const auto workspace = hwy::AllocateAligned<float>(
-          static_cast<size_t>(attention_workspace_floats(query_.size(3), value_.size(3))));
+      const auto workspace =
+          hwy::AllocateAligned<float>(static_cast<size_t>(attention_workspace_floats(query_.size(3), value_.size(3))));
       for (int64_t task = begin; task < end; ++task) {
         const int64_t query_head = first_head * queries_per_key + task / query_blocks_;
         const float* keys = packed + (query_head / queries_per_key - first_head) * head_floats_;

@@ -25,11 +25,12 @@ struct AttentionOptions {
 // output = softmax(scale * query key^T + mask) value.
 //   query  float32 [B, H, S_q, D]       key    float32 [B, H_kv, S_kv, D]
 //   output float32 [B, H, S_q, D_v]     value  float32 [B, H_kv, S_kv, D_v]
-// any strides (so [B, S, H, D] tensors are handed over as transposed views); 1 <= D, D_v <= 256. H is a multiple of H_kv,
-// and query head h reads key head h / (H / H_kv). A query that sees no key, or only scores of -inf, gives zeros and a
-// log_sum_exp of -inf. NaN in a visible score or value gives NaN; a masked value must be finite unless it is padding.
-// Output must not overlap the inputs. Online softmax over blocks of 128 keys in f32: the same bits for any number of
-// threads. Memory: a packed copy of the keys and values of as many heads as fit 32 MiB, one at least. Thread-safe.
+// any strides (so [B, S, H, D] tensors are handed over as transposed views); 1 <= D, D_v <= 256. H is a multiple of
+// H_kv, and query head h reads key head h / (H / H_kv). A query that sees no key, or only scores of -inf, gives zeros
+// and a log_sum_exp of -inf. NaN in a visible score or value gives NaN; a masked value must be finite unless it is
+// padding. Output must not overlap the inputs. Online softmax over blocks of 128 keys in f32: the same bits for any
+// number of threads. Memory: a packed copy of the keys and values of as many heads as fit 32 MiB, one at least.
+// Thread-safe.
 //   attention(q, k, v, {.causal = true}, out)
 Status attention(const TensorView& query, const TensorView& key, const TensorView& value,
                  const AttentionOptions& options, const TensorView& output);

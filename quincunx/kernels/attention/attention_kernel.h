@@ -22,7 +22,7 @@ struct StridedRows {
   int64_t column_stride = 0;
 };
 
-// Keys [first, first + count) of [count_of_keys, head_dim], first a multiple of 16; the last panel is filled with zeros.
+// Keys [first, first + count) of a head, first a multiple of 16; the last panel is filled up with zeros.
 void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed);
 // `padded_keys` is the number of rows of each panel.
 void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,

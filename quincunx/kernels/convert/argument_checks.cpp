@@ -56,6 +56,11 @@ Status check_same_dtype(std::string_view name, const TensorView& view, std::stri
                     std::string(dtype_name(other.dtype())) + ", got " + view.to_string());
 }
 
+Status check_not_scalar(std::string_view name, const TensorView& view) {
+  if (view.num_dims() > 0) return ok_status();
+  return invalid_argument(named(name) + "expected at least one dimension, got " + view.to_string());
+}
+
 Status check_rank(std::string_view name, const TensorView& view, int rank) {
   if (view.num_dims() == rank) return ok_status();
   return invalid_argument(named(name) + "expected " + std::to_string(rank) + " dimensions, got " + view.to_string());

@@ -17,6 +17,8 @@ Status check_kernel_float(std::string_view name, const TensorView& view);
 Status check_float32(std::string_view name, const TensorView& view);
 Status check_same_dtype(std::string_view name, const TensorView& view, std::string_view other_name,
                         const TensorView& other);
+// At least one dimension.
+Status check_not_scalar(std::string_view name, const TensorView& view);
 Status check_rank(std::string_view name, const TensorView& view, int rank);
 Status check_same_shape(std::string_view name, const TensorView& view, std::string_view other_name,
                         const TensorView& other);

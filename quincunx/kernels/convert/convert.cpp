@@ -46,9 +46,7 @@ void WidenFloat16(const void* source, int64_t count, float* out) {
 void NarrowToBFloat16(const float* row, int64_t count, void* out) {
   NarrowRow(row, count, static_cast<BFloat16*>(out));
 }
-void NarrowToFloat16(const float* row, int64_t count, void* out) {
-  NarrowRow(row, count, static_cast<Float16*>(out));
-}
+void NarrowToFloat16(const float* row, int64_t count, void* out) { NarrowRow(row, count, static_cast<Float16*>(out)); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qx::kernels
@@ -137,17 +135,18 @@ Status convert(const TensorView& source, const TensorView& destination) {
   const int64_t pieces = (from.row_length() + kChunk - 1) / kChunk;
   parallel_for(0, from.num_rows() * pieces, std::max<int64_t>(1, kGrain / std::min(kChunk, from.row_length())),
                [&](int64_t begin, int64_t end) {
-    float buffer[kChunk];
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task % pieces * kChunk;
-      const int64_t length = std::min(kChunk, from.row_length() - first);
-      const int64_t in = from.offset(task / pieces) + first * from.row_stride();
-      const int64_t out = to.offset(task / pieces) + first * to.row_stride();
-      load_row_as_f32(source.dtype(), source.data_as<char>() + in * source_bytes, from.row_stride(), length, buffer);
-      store_row_from_f32(buffer, length, destination.dtype(), destination.data_as<char>() + out * destination_bytes,
-                         to.row_stride());
-    }
-  });
+                 float buffer[kChunk];
+                 for (int64_t task = begin; task < end; ++task) {
+                   const int64_t first = task % pieces * kChunk;
+                   const int64_t length = std::min(kChunk, from.row_length() - first);
+                   const int64_t in = from.offset(task / pieces) + first * from.row_stride();
+                   const int64_t out = to.offset(task / pieces) + first * to.row_stride();
+                   load_row_as_f32(source.dtype(), source.data_as<char>() + in * source_bytes, from.row_stride(),
+                                   length, buffer);
+                   store_row_from_f32(buffer, length, destination.dtype(),
+                                      destination.data_as<char>() + out * destination_bytes, to.row_stride());
+                 }
+               });
   return ok_status();
 }
 

@@ -19,15 +19,15 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-#define QX_UNARY_ROW(name)                                                                    \
-  void name##Row(const float* input, int64_t count, float* output) {                          \
-    const hn::ScalableTag<float> d;                                                           \
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));                                    \
-    int64_t i = 0;                                                                            \
-    for (; i + lanes <= count; i += lanes) {                                                  \
-      hn::StoreU(name(d, hn::LoadU(d, input + i)), d, output + i);                            \
-    }                                                                                         \
-    const auto rest = static_cast<size_t>(count - i);                                         \
+#define QX_UNARY_ROW(name)                                                                          \
+  void name##Row(const float* input, int64_t count, float* output) {                                \
+    const hn::ScalableTag<float> d;                                                                 \
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));                                          \
+    int64_t i = 0;                                                                                  \
+    for (; i + lanes <= count; i += lanes) {                                                        \
+      hn::StoreU(name(d, hn::LoadU(d, input + i)), d, output + i);                                  \
+    }                                                                                               \
+    const auto rest = static_cast<size_t>(count - i);                                               \
     if (rest != 0) StoreFloatTail(name(d, LoadFloatTail(d, input + i, rest)), d, output + i, rest); \
   }
 QX_UNARY_ROW(Exp)
@@ -94,8 +94,7 @@ Status apply_to_span(UnaryFunction function, std::span<const float> input, std::
                             std::to_string(output.size()));
   }
   const int64_t shape[] = {static_cast<int64_t>(input.size())};
-  QX_ASSIGN_OR_RETURN(const auto in,
-                      TensorView::contiguous(const_cast<float*>(input.data()), DType::kFloat32, shape));
+  QX_ASSIGN_OR_RETURN(const auto in, TensorView::contiguous(const_cast<float*>(input.data()), DType::kFloat32, shape));
   QX_ASSIGN_OR_RETURN(const auto out, TensorView::contiguous(output.data(), DType::kFloat32, shape));
   return apply_unary(function, in, out);
 }

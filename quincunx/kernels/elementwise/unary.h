@@ -15,7 +15,7 @@ namespace qx::kernels {
 // NaN gives NaN; infinities and denormals are handled as the exact function demands.
 enum class UnaryFunction {
   kExp,
-  kLog,       // -inf at 0, NaN below
+  kLog,  // -inf at 0, NaN below
   kErf,
   kTanh,
   kSigmoid,   // 1 / (1 + exp(-x))

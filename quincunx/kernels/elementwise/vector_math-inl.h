@@ -81,7 +81,8 @@ HWY_INLINE V ExpOfNonPositive(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, x), scaled, x);
 }
 
-// 2^x for x <= 0, zero below x = -126: for softmax on scores that were multiplied by log2(e). Within 1 ulp; NaN gives NaN.
+// 2^x for x <= 0, zero below x = -126: for softmax on scores that were multiplied by log2(e). Within 1.25 ulp; NaN
+// gives NaN.
 template <class D, class V>
 HWY_INLINE V Exp2OfNonPositive(D d, V x) {
   const V lowest = hn::Set(d, -126.0f);

@@ -53,7 +53,7 @@ HWY_INLINE Moments ShiftedMoments(const float* x, int64_t count, float shift) {
     first[1] = hn::Add(first[1], v);
     second[1] = hn::MulAdd(v, v, second[1]);
   }
-  const auto total = [d](Vector (&sums)[4]) HWY_ATTR {
+  const auto total = [d](Vector(&sums)[4]) HWY_ATTR {
     return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
   };
   return {total(first), total(second)};
@@ -76,8 +76,8 @@ HWY_INLINE float Sum(const float* x, int64_t count) {
 
 // y = ((x - mean) - correction) * scale * weight + bias; null weight and bias are left out.
 template <bool kWeight, bool kBias>
-HWY_INLINE void Normalize(const float* x, int64_t count, float mean, float correction, float scale,
-                          const float* weight, const float* bias, float* y) {
+HWY_INLINE void Normalize(const float* x, int64_t count, float mean, float correction, float scale, const float* weight,
+                          const float* bias, float* y) {
   const Tag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Vector m = hn::Set(d, mean);
@@ -156,7 +156,7 @@ Status check_parameter(std::string_view name, const std::optional<TensorView>& p
 
 Status check_arguments(const TensorView& input, const NormOptions& options, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_kernel_float("input", input));
-  if (input.num_dims() == 0) return invalid_argument("input: expected at least one dimension, got " + input.to_string());
+  QX_RETURN_IF_ERROR(check_not_scalar("input", input));
   QX_RETURN_IF_ERROR(check_kernel_float("output", output));
   QX_RETURN_IF_ERROR(check_same_dtype("output", output, "input", input));
   QX_RETURN_IF_ERROR(check_same_shape("output", output, "input", input));

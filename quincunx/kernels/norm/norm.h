@@ -15,8 +15,8 @@ struct NormOptions {
 };
 
 // Both take an input [..., N] of float32, bfloat16 or float16 and an output of the same shape and dtype, any strides;
-// the output may be the input. Weight and bias are float32 or of the input's dtype, any stride. Sums are taken in f32 in an
-// order that depends on N and the instruction set only: the same bits for any number of threads. Thread-safe.
+// the output may be the input. Weight and bias are float32 or of the input's dtype, any stride. Sums are taken in f32
+// in an order that depends on N and the instruction set only: the same bits for any number of threads. Thread-safe.
 
 // output = input / sqrt(mean(input^2) + eps) * weight. Squares overflow for |input| > 1.8e19: the row is then 0.
 //   rms_norm(x, {.weight = weight, .eps = 1e-6}, y)

@@ -35,7 +35,8 @@ void RotateHalfSplit(const float* x, const float* cos, const float* sin, int64_t
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= pairs; i += lanes) {
-    const Pair r = Rotate(hn::LoadU(d, x + i), hn::LoadU(d, x + pairs + i), hn::LoadU(d, cos + i), hn::LoadU(d, sin + i));
+    const Pair r =
+        Rotate(hn::LoadU(d, x + i), hn::LoadU(d, x + pairs + i), hn::LoadU(d, cos + i), hn::LoadU(d, sin + i));
     hn::StoreU(r.first, d, y + i);
     hn::StoreU(r.second, d, y + pairs + i);
   }
@@ -101,12 +102,14 @@ Status check_arguments(const TensorView& input, const TensorView& cos, const Ten
   QX_RETURN_IF_ERROR(check_table("sin", sin));
   QX_RETURN_IF_ERROR(check_same_shape("sin", sin, "cos", cos));
   if (cos.size(0) != input.size(options.sequence_dim)) {
-    return invalid_argument("cos: expected one row for each of the " + std::to_string(input.size(options.sequence_dim)) +
-                            " positions of input " + input.to_string() + ", got " + cos.to_string());
+    return invalid_argument("cos: expected one row for each of the " +
+                            std::to_string(input.size(options.sequence_dim)) + " positions of input " +
+                            input.to_string() + ", got " + cos.to_string());
   }
   if (cos.size(1) > input.size(3) / 2) {
     return invalid_argument("cos: expected at most " + std::to_string(input.size(3) / 2) +
-                            " columns, half of the head size of input " + input.to_string() + ", got " + cos.to_string());
+                            " columns, half of the head size of input " + input.to_string() + ", got " +
+                            cos.to_string());
   }
   QX_RETURN_IF_ERROR(check_kernel_float("output", output));
   QX_RETURN_IF_ERROR(check_same_dtype("output", output, "input", input));
@@ -177,9 +180,15 @@ Status apply_rope(const TensorView& input, const TensorView& cos, const TensorVi
       const auto start = [&](const TensorView& view) {
         return view.data_as<char>() + (batch * view.stride(0) + position * view.stride(sequence_dim)) * bytes;
       };
-      const PositionRows rows{start(input),  input.stride(head_dim_index) * bytes,  input.stride(3),
-                              start(output), output.stride(head_dim_index) * bytes, output.stride(3),
-                              num_heads,     head_dim,                              input.dtype()};
+      const PositionRows rows{start(input),
+                              input.stride(head_dim_index) * bytes,
+                              input.stride(3),
+                              start(output),
+                              output.stride(head_dim_index) * bytes,
+                              output.stride(3),
+                              num_heads,
+                              head_dim,
+                              input.dtype()};
       const float* cos_row = table_row(cos, position, buffer.data() + head_dim);
       const float* sin_row = table_row(sin, position, buffer.data() + head_dim + pairs);
       rotate_position(rows, options.form, cos_row, sin_row, pairs, buffer.data());

@@ -82,14 +82,13 @@ HWY_EXPORT(SoftmaxRow);
 
 Status softmax(const TensorView& input, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_kernel_float("input", input));
-  if (input.num_dims() == 0) return invalid_argument("input: expected at least one dimension, got " + input.to_string());
+  QX_RETURN_IF_ERROR(check_not_scalar("input", input));
   QX_RETURN_IF_ERROR(check_kernel_float("output", output));
   QX_RETURN_IF_ERROR(check_same_dtype("output", output, "input", input));
   QX_RETURN_IF_ERROR(check_same_shape("output", output, "input", input));
   QX_RETURN_IF_ERROR(check_output("output", output, {{"input", &input}}));
-  for_each_row_as_f32(input, output, [&](const float* x, float* y) {
-    HWY_DYNAMIC_DISPATCH(SoftmaxRow)(x, input.size(-1), y);
-  });
+  for_each_row_as_f32(input, output,
+                      [&](const float* x, float* y) { HWY_DYNAMIC_DISPATCH(SoftmaxRow)(x, input.size(-1), y); });
   return ok_status();
 }
 

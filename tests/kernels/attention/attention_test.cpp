@@ -152,7 +152,12 @@ TEST(Attention, SharesKeyHeadsAmongGroupsOfQueryHeads) {
 TEST(Attention, IgnoresPaddingWhateverItsMemoryHolds) {
   for_each_dispatch_target([] {
     for (const bool causal : {false, true}) {
-      Tensors t({.batch = 4, .heads = 2, .key_heads = 1, .queries = 140, .keys = 140, .causal = causal,
+      Tensors t({.batch = 4,
+                 .heads = 2,
+                 .key_heads = 1,
+                 .queries = 140,
+                 .keys = 140,
+                 .causal = causal,
                  .key_lengths = {140, 0, 1, 70}});
       for (int64_t batch = 0; batch < 4; ++batch) {
         for (int64_t j = t.shape.key_lengths[static_cast<size_t>(batch)]; j < 140; ++j) {
@@ -172,8 +177,13 @@ TEST(Attention, FollowsStrides) {
   // [B, S, H, D] projections seen as [B, H, S, D], with every second column in memory.
   constexpr int64_t kBatch = 2, kHeads = 3, kLength = 21, kDim = 10;
   for_each_dispatch_target([] {
-    const Case c{.batch = kBatch, .heads = kHeads, .key_heads = kHeads, .queries = kLength, .keys = kLength,
-                 .head_dim = kDim, .value_dim = kDim};
+    const Case c{.batch = kBatch,
+                 .heads = kHeads,
+                 .key_heads = kHeads,
+                 .queries = kLength,
+                 .keys = kLength,
+                 .head_dim = kDim,
+                 .value_dim = kDim};
     Tensors expected(c);
     ASSERT_TRUE(expected.run().ok());
     const std::vector<int64_t> shape = {kBatch, kHeads, kLength, kDim};
@@ -226,8 +236,15 @@ TEST(Attention, IsSafeForLargeScoresAndInfinities) {
 }
 
 TEST(Attention, GivesTheSameBitsForAnyNumberOfThreads) {
-  const Case c{.batch = 2, .heads = 4, .key_heads = 2, .queries = 210, .keys = 300, .head_dim = 24, .value_dim = 40,
-               .causal = true, .key_lengths = {300, 200}};
+  const Case c{.batch = 2,
+               .heads = 4,
+               .key_heads = 2,
+               .queries = 210,
+               .keys = 300,
+               .head_dim = 24,
+               .value_dim = 40,
+               .causal = true,
+               .key_lengths = {300, 200}};
   Tensors one(c), many(c);
   set_num_threads(1);
   ASSERT_TRUE(one.run().ok());

@@ -87,8 +87,8 @@ TEST(Convert, TouchesNothingBeyondRaggedEnds) {
     for (int64_t count = 0; count <= 35; ++count) {
       std::vector<float> source(static_cast<size_t>(count), 1.5f);
       std::vector<uint16_t> destination(static_cast<size_t>(count) + 1, 0xabcd);
-      ASSERT_TRUE(
-          convert(view(source.data(), DType::kFloat32, {count}), view(destination.data(), DType::kFloat16, {count})).ok());
+      const TensorView to = view(destination.data(), DType::kFloat16, {count});
+      ASSERT_TRUE(convert(view(source.data(), DType::kFloat32, {count}), to).ok());
       for (int64_t i = 0; i < count; ++i) EXPECT_EQ(destination[static_cast<size_t>(i)], 0x3e00);
       EXPECT_EQ(destination.back(), 0xabcd);
     }

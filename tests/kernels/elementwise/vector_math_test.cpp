@@ -101,9 +101,10 @@ TEST_P(VectorMath, StaysWithinTheStatedErrorOverAllFloats) {
 
 TEST_P(VectorMath, HandlesNaNInfinitiesZerosAndDenormals) {
   const Bound bound = GetParam();
-  const std::vector<float> x = {kNaN,     -kNaN,     kInfinity, -kInfinity, 0.0f,      -0.0f,     0x1p-149f, -0x1p-149f,
-                                0x1p-126f, -0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f, 88.72283f, 88.72284f,
-                                -87.33655f, -103.9721f, -103.9722f, 1.0f, 0.625f, 0.925f, 0.99999994f};
+  const std::vector<float> x = {
+      kNaN,       -kNaN,      kInfinity,       -kInfinity,       0.0f,       -0.0f,     0x1p-149f,  -0x1p-149f,
+      0x1p-126f,  -0x1p-126f, 0x1.fffffep127f, -0x1.fffffep127f, 88.72283f,  88.72284f, -87.33655f, -103.9721f,
+      -103.9722f, 1.0f,       0.625f,          0.925f,           0.99999994f};
   for_each_dispatch_target([&] {
     const std::vector<float> y = evaluate(bound.function, x);
     for (size_t i = 0; i < x.size(); ++i) {

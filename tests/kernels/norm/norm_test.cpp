@@ -69,7 +69,8 @@ TEST_P(BothNorms, MatchesTheReferenceAtRaggedSizesWithAndWithoutParameters) {
         const std::vector<float> w = use_weight ? weight : std::vector<float>();
         const std::vector<float> b = use_bias ? bias : std::vector<float>();
         for (int64_t row = 0; row < 3; ++row) {
-          expect_close(&y[static_cast<size_t>(row * n)], reference(GetParam(), &x[static_cast<size_t>(row * n)], n, w, b, 1e-3), w);
+          const float* x_row = x.data() + row * n;
+          expect_close(y.data() + row * n, reference(GetParam(), x_row, n, w, b, 1e-3), w);
         }
         ASSERT_EQ(y.back(), 99) << "wrote beyond the output";
       }
@@ -85,8 +86,9 @@ TEST_P(BothNorms, ReadsAndWritesHalfPrecisionWithF32Sums) {
       std::vector<uint16_t> weight = narrowed(normal_values(kN, 5), dtype);
       const std::vector<float> wide = widened(x, dtype), w = widened(weight, dtype);
       const NormOptions options{.weight = contiguous_view(weight.data(), dtype, {kN})};
-      ASSERT_TRUE(run(GetParam(), contiguous_view(x.data(), dtype, {2, kN}), options,
-                      contiguous_view(y.data(), dtype, {2, kN})).ok());
+      ASSERT_TRUE(
+          run(GetParam(), contiguous_view(x.data(), dtype, {2, kN}), options, contiguous_view(y.data(), dtype, {2, kN}))
+              .ok());
       const std::vector<float> result = widened(y, dtype);
       const double half_unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;  // one final rounding
       for (int64_t row = 0; row < 2; ++row) {
@@ -169,9 +171,9 @@ TEST_P(BothNorms, RejectsBadInput) {
   EXPECT_EQ(message(in, {.weight = contiguous_view(w.data(), DType::kFloat16, {4})}, out),
             "weight: expected the dtype of input, float32, got float16[4]");
   EXPECT_EQ(message(in, {.eps = -1}, out), "eps: expected a finite number that is not negative, got -1.000000");
-  EXPECT_EQ(message(in, {.eps = std::nan("")}, out),
-            "eps: expected a finite number that is not negative, got nan");
-  EXPECT_EQ(message(in, {}, f32_view(y, {4, 3})), "output: expected the shape of input float32[3, 4], got float32[4, 3]");
+  EXPECT_EQ(message(in, {.eps = std::nan("")}, out), "eps: expected a finite number that is not negative, got nan");
+  EXPECT_EQ(message(in, {}, f32_view(y, {4, 3})),
+            "output: expected the shape of input float32[3, 4], got float32[4, 3]");
   EXPECT_EQ(message(f32_view(x, {}), {}, f32_view(y, {})), "input: expected at least one dimension, got float32[]");
   EXPECT_EQ(message(contiguous_view(x.data(), DType::kInt32, {12}), {}, out),
             "input: expected float32, bfloat16 or float16, got int32[12]");

@@ -88,9 +88,8 @@ TEST_P(Rope, WorksInPlaceOnStridedViews) {
     const std::vector<float> original = normal_values(kPositions * 3 * kHeads * kHeadDim * 2, 2);
     for (const int64_t step : {1, 2}) {
       std::vector<float> x = original;
-      const TensorView q =
-          strided_view(x.data(), DType::kFloat32, {1, kPositions, kHeads, kHeadDim},
-                       {0, 3 * kHeads * kHeadDim * step, kHeadDim * step, step});
+      const TensorView q = strided_view(x.data(), DType::kFloat32, {1, kPositions, kHeads, kHeadDim},
+                                        {0, 3 * kHeads * kHeadDim * step, kHeadDim * step, step});
       ASSERT_TRUE(apply_rope(q, tables.cos_view(), tables.sin_view(), {GetParam(), 1}, q).ok());
       for (int64_t row = 0; row < kPositions * 3 * kHeads; ++row) {
         std::vector<float> before, after;
@@ -115,11 +114,12 @@ TEST_P(Rope, ComputesHalfPrecisionInF32) {
       Tables tables = make_tables(3, 10);
       std::vector<uint16_t> x = narrowed(normal_values(3 * 22, 3), dtype), y(x.size());
       ASSERT_TRUE(apply_rope(contiguous_view(x.data(), dtype, {1, 3, 1, 22}), tables.cos_view(), tables.sin_view(),
-                             {GetParam(), 1}, contiguous_view(y.data(), dtype, {1, 3, 1, 22})).ok());
+                             {GetParam(), 1}, contiguous_view(y.data(), dtype, {1, 3, 1, 22}))
+                      .ok());
       const std::vector<float> wide = widened(x, dtype), result = widened(y, dtype);
       for (int64_t position = 0; position < 3; ++position) {
-        expect_head(GetParam(), &wide[static_cast<size_t>(position * 22)], &result[static_cast<size_t>(position * 22)], 22,
-                    tables, position, dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10);
+        expect_head(GetParam(), wide.data() + position * 22, result.data() + position * 22, 22, tables, position,
+                    dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10);
       }
     }
   });
@@ -134,7 +134,8 @@ TEST_P(Rope, KeepsNaNInItsPairAndAcceptsStridedTables) {
     x[8] = std::numeric_limits<float>::quiet_NaN();
     ASSERT_TRUE(apply_rope(f32_view(x, {1, 3, 1, 8}), strided_view(wide_cos.data(), DType::kFloat32, {3, 4}, {8, 2}),
                            strided_view(wide_sin.data(), DType::kFloat32, {3, 4}, {8, 2}), {GetParam(), 1},
-                           f32_view(y, {1, 3, 1, 8})).ok());
+                           f32_view(y, {1, 3, 1, 8}))
+                    .ok());
     const size_t partner = GetParam() == RopeForm::kHalfSplit ? 12 : 9;
     for (size_t i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(y[i]), i == 8 || i == partner) << i;
     expect_head(GetParam(), &x[16], &y[16], 8, tables, 2);
@@ -148,7 +149,8 @@ TEST_P(Rope, GivesTheSameBitsForAnyNumberOfThreads) {
   for (const int threads : {1, 3}) {
     set_num_threads(threads);
     ASSERT_TRUE(apply_rope(f32_view(x, shape), tables.cos_view(), tables.sin_view(), {GetParam(), 1},
-                           f32_view(threads == 1 ? one : many, shape)).ok());
+                           f32_view(threads == 1 ? one : many, shape))
+                    .ok());
   }
   set_num_threads(0);
   EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
@@ -161,7 +163,8 @@ TEST(RopeTables, AreTheRoundedAnglesEvenAtLargePositions) {
   for (size_t s = 0; s < 2; ++s) {
     for (size_t i = 0; i < 3; ++i) {
       // Independent form of the frequency; f64 keeps an angle of 5e5 to 1e-10.
-      const double angle = (500000 + 0.5 * static_cast<double>(s)) / std::exp(static_cast<double>(i) / 3 * std::log(5e5));
+      const double power = std::exp(static_cast<double>(i) / 3 * std::log(5e5));
+      const double angle = (500000 + 0.5 * static_cast<double>(s)) / power;
       EXPECT_NEAR(cos[s * 3 + i], std::cos(angle), 0x1p-25 + 1e-9);
       EXPECT_NEAR(sin[s * 3 + i], std::sin(angle), 0x1p-25 + 1e-9);
     }

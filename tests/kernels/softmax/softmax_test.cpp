@@ -87,7 +87,10 @@ TEST(Softmax, FollowsStridesAndWorksInPlace) {
     ASSERT_TRUE(softmax(columns, columns).ok());
     for (size_t column = 0; column < 19; ++column) {
       std::vector<float> before, after;
-      for (size_t row = 0; row < 6; ++row) before.push_back(original[row * 19 + column]), after.push_back(x[row * 19 + column]);
+      for (size_t i = column; i < x.size(); i += 19) {
+        before.push_back(original[i]);
+        after.push_back(x[i]);
+      }
       expect_close(after.data(), before.data(), 6);
     }
   });
@@ -119,7 +122,8 @@ TEST(Softmax, AcceptsEmptyTensorsAndRejectsBadInput) {
   std::vector<float> x(12), y(12);
   EXPECT_TRUE(softmax(f32_view(x, {0, 5}), f32_view(y, {0, 5})).ok());
   EXPECT_TRUE(softmax(f32_view(x, {5, 0}), f32_view(y, {5, 0})).ok());
-  EXPECT_EQ(softmax(f32_view(x, {}), f32_view(y, {})).message(), "input: expected at least one dimension, got float32[]");
+  EXPECT_EQ(softmax(f32_view(x, {}), f32_view(y, {})).message(),
+            "input: expected at least one dimension, got float32[]");
   EXPECT_EQ(softmax(f32_view(x, {12}), f32_view(y, {3, 4})).message(),
             "output: expected the shape of input float32[12], got float32[3, 4]");
   EXPECT_EQ(softmax(f32_view(x, {6}), contiguous_view(y.data(), DType::kFloat16, {6})).message(),

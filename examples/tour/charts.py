@@ -98,7 +98,7 @@ def step(records: list[Record]) -> go.Figure:
     order = [f"rank {rank}: {lane}" for rank in sorted({trace["rank"] for trace in traces}) for lane in lanes]
     present = {f"rank {trace['rank']}: {span['lane']}" for trace in traces for span in trace["spans"]}
     styled(figure, height=380, x_title="milliseconds since the step began")
-    figure.update_layout(barmode="overlay", bargap=0.25, margin={"l": 150})
+    figure.update_layout(barmode="overlay", bargap=0.25, margin={"l": 185})
     figure.update_yaxes(categoryorder="array", categoryarray=[name for name in order if name in present][::-1])
     return figure
 

@@ -12,14 +12,14 @@ from model import ModelConfig
 class Settings:
     """Steps count from 1; the checkpoint of step s holds the state after s steps."""
 
-    steps: int = 240
+    steps: int = 180
     sequences_per_rank: int = 4
     sequence_length: int = 256
     evaluate_every: int = 20
     evaluation_windows: int = 16
-    checkpoint_every: int = 120
-    kill_after_step: int = 132
-    trace_step: int = 200
+    checkpoint_every: int = 90
+    kill_after_step: int = 98
+    trace_step: int = 150
     warmup_steps: int = 10
     decay_fraction: float = 0.4
     vocab_size: int = 2048

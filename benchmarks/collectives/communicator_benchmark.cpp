@@ -1,7 +1,5 @@
 // Two ranks as two processes: latency of 8 bytes, bandwidth of 1 and 64 MiB. The peer repeats what the measuring rank
 // does until it is told to stop.
-#include "quincunx/collectives/communicator.h"
-
 #include <benchmark/benchmark.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "quincunx/collectives/communicator.h"
 #include "quincunx/collectives/store/file_store.h"
 
 namespace {

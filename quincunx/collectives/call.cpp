@@ -17,9 +17,9 @@ Status check_list_against(std::span<const Call* const> calls, size_t owner, size
                           int64_t expected) {
   const int64_t listed = calls[owner]->counts[index];
   if (listed == expected) return ok_status();
-  return differ(calls, owner, other, "size (rank " + std::to_string(owner) + " has " + std::to_string(listed) +
-                                         " elements for rank " + std::to_string(other) + ", which has " +
-                                         std::to_string(expected) + ")");
+  return differ(calls, owner, other,
+                "size (rank " + std::to_string(owner) + " has " + std::to_string(listed) + " elements for rank " +
+                    std::to_string(other) + ", which has " + std::to_string(expected) + ")");
 }
 
 Status compare_sizes(std::span<const Call* const> calls) {
@@ -70,14 +70,15 @@ Status compare_sizes(std::span<const Call* const> calls) {
 }  // namespace
 
 std::string_view operation_name(Operation operation) {
-  constexpr std::array<std::string_view, 11> kNames = {"barrier", "broadcast", "all_reduce", "reduce",
-      "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send", "recv"};
+  constexpr std::array<std::string_view, 11> kNames = {"barrier",    "broadcast", "all_reduce", "reduce",
+                                                       "all_gather", "gather",    "scatter",    "reduce_scatter",
+                                                       "all_to_all", "send",      "recv"};
   return kNames[static_cast<size_t>(operation)];
 }
 
 std::string_view reduce_op_name(ReduceOp op) {
-  constexpr std::array<std::string_view, 9> kNames = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR",
-      "PREMUL_SUM"};
+  constexpr std::array<std::string_view, 9> kNames = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
+                                                      "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
   return kNames[static_cast<size_t>(op)];
 }
 

@@ -15,7 +15,17 @@
 namespace qx::collectives {
 
 enum class Operation : uint8_t {
-  kBarrier, kBroadcast, kAllReduce, kReduce, kAllGather, kGather, kScatter, kReduceScatter, kAllToAll, kSend, kRecv,
+  kBarrier,
+  kBroadcast,
+  kAllReduce,
+  kReduce,
+  kAllGather,
+  kGather,
+  kScatter,
+  kReduceScatter,
+  kAllToAll,
+  kSend,
+  kRecv,
 };
 
 std::string_view operation_name(Operation operation);

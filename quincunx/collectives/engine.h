@@ -120,7 +120,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   std::mutex mutex_;
   std::condition_variable waiters_;  // those that do not drive
   int num_waiters_ = 0;
-  bool driven_ = false;              // a thread moves bytes, or sleeps on the doorbell
+  bool driven_ = false;  // a thread moves bytes, or sleeps on the doorbell
   bool helper_drives_ = false;
   bool helper_must_yield_ = false;
   bool helper_stops_ = false;

@@ -5,8 +5,13 @@
 namespace qx::collectives {
 
 Group::Group(Engine& engine, uint64_t id, std::string name, std::vector<int> members)
-    : engine_(engine), id_(id), name_(std::move(name)), members_(std::move(members)),
-      rank_of_(static_cast<size_t>(engine.world_size()), -1), members_state_(members_.size()), point_to_point_(*this) {
+    : engine_(engine),
+      id_(id),
+      name_(std::move(name)),
+      members_(std::move(members)),
+      rank_of_(static_cast<size_t>(engine.world_size()), -1),
+      members_state_(members_.size()),
+      point_to_point_(*this) {
   for (size_t r = 0; r < members_.size(); ++r) {
     rank_of_[static_cast<size_t>(members_[r])] = static_cast<int>(r);
     if (members_[r] == engine.rank()) rank_ = static_cast<int>(r);
@@ -152,10 +157,10 @@ bool Group::is_lost(int rank) const {
 }
 
 void Group::give_up(const OperationState& operation) {
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
-      Clock::now() - operation.description().started);
-  std::string text = operation.label() + " timed out after " + std::to_string(waited.count()) + " ms on rank " +
-                     std::to_string(rank_);
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - operation.description().started);
+  std::string text =
+      operation.label() + " timed out after " + std::to_string(waited.count()) + " ms on rank " + std::to_string(rank_);
   const Operation kind = operation.description().call.operation;
   if (kind == Operation::kSend || kind == Operation::kRecv) {
     const int peer = operation.description().peer;
@@ -204,7 +209,8 @@ Status Group::on_frame(int world_rank, const FrameHeader& header, std::span<cons
       const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
       const auto code = static_cast<StatusCode>(header.status_code);
       fail({code == StatusCode::kOk ? StatusCode::kInternal : code,
-            "rank " + std::to_string(rank) + " reported: " + text}, false);
+            "rank " + std::to_string(rank) + " reported: " + text},
+           false);
       return ok_status();
     }
     case FrameKind::kGoodbye:
@@ -218,8 +224,7 @@ Status Group::on_frame(int world_rank, const FrameHeader& header, std::span<cons
     case FrameKind::kSend:
     case FrameKind::kSendRequest:
     case FrameKind::kSendReady:
-    case FrameKind::kSendRefused:
-      return failure_.ok() ? point_to_point_.on_frame(rank, header, payload) : ok_status();
+    case FrameKind::kSendRefused: return failure_.ok() ? point_to_point_.on_frame(rank, header, payload) : ok_status();
     default: return data_loss("a frame of kind " + std::to_string(static_cast<int>(header.kind)) + " within a group");
   }
 }

@@ -54,8 +54,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Options& option
 
 MeshCommunicator::MeshCommunicator(Options options, std::shared_ptr<Mesh> mesh, uint64_t group_id,
                                    std::vector<int> members)
-    : options_(std::move(options)), timeout_ms_(std::min(options_.timeout, kLongestTimeout).count()),
-      mesh_(std::move(mesh)), engine_(mesh_->engine()) {
+    : options_(std::move(options)),
+      timeout_ms_(std::min(options_.timeout, kLongestTimeout).count()),
+      mesh_(std::move(mesh)),
+      engine_(mesh_->engine()) {
   Engine::Guard guard(*engine_);
   group_ = std::make_unique<Group>(*engine_, group_id, options_.group_name, std::move(members));
   engine_->add_group(*group_);
@@ -92,8 +94,8 @@ bool MeshCommunicator::ready() const {
 Status MeshCommunicator::wait_ready(milliseconds timeout) {
   if (!engine_->belongs_to_this_process()) return engine_->foreign_process_error();
   const milliseconds limit = timeout.count() > 0 ? std::min(timeout, kLongestTimeout) : milliseconds(timeout_ms_);
-  const bool ended = engine_->wait_until([&] { return all_members_up() || !group_->failure().ok(); },
-                                         Clock::now() + limit);
+  const bool ended =
+      engine_->wait_until([&] { return all_members_up() || !group_->failure().ok(); }, Clock::now() + limit);
   Engine::Guard guard(*engine_);
   if (!group_->failure().ok()) return group_->failure();
   if (ended) return ok_status();
@@ -168,9 +170,9 @@ Result<OperationPtr> MeshCommunicator::begin(const Call& call, int peer, millise
   Counter& counter = counters_[static_cast<size_t>(call.operation)];
   counter.calls.fetch_add(1, std::memory_order_relaxed);
   counter.bytes.fetch_add(call.count * dtype_size_bytes(call.dtype), std::memory_order_relaxed);
-  OperationState::Description description{call, options_.group_name, peer, Clock::now(),
-                                          timeout.count() > 0 ? std::min(timeout, kLongestTimeout)
-                                                              : milliseconds(timeout_ms_)};
+  OperationState::Description description{
+      call, options_.group_name, peer, Clock::now(),
+      timeout.count() > 0 ? std::min(timeout, kLongestTimeout) : milliseconds(timeout_ms_)};
   return std::make_shared<OperationState>(engine_, group_.get(), std::move(description));
 }
 
@@ -201,15 +203,15 @@ WorkPtr MeshCommunicator::pairwise(const Status& check, Operation kind, const Bu
   Engine::Guard guard(*engine_);
   if (!group_->failure().ok()) return failed(group_->failure());
   engine_->count_started();
-  if (kind == Operation::kSend) group_->point_to_point().send(*operation, buffer);
-  else group_->point_to_point().receive(*operation, buffer);
+  if (kind == Operation::kSend)
+    group_->point_to_point().send(*operation, buffer);
+  else
+    group_->point_to_point().receive(*operation, buffer);
   if (!(*operation)->is_completed()) engine_->wake_helper();
   return *operation;
 }
 
-WorkPtr MeshCommunicator::barrier(milliseconds timeout) {
-  return collective(ok_status(), Call(), {}, {}, timeout);
-}
+WorkPtr MeshCommunicator::barrier(milliseconds timeout) { return collective(ok_status(), Call(), {}, {}, timeout); }
 
 WorkPtr MeshCommunicator::broadcast(Buffer buffer, int root, milliseconds timeout) {
   return collective(first_error(check_buffer("buffer", buffer), check_rank("root", root, size())),
@@ -275,8 +277,8 @@ WorkPtr MeshCommunicator::reduce_scatter(std::vector<Buffer> inputs, Buffer outp
 
 WorkPtr MeshCommunicator::all_to_all(std::vector<Buffer> inputs, std::vector<Buffer> outputs, milliseconds timeout) {
   const DType dtype = inputs.empty() ? DType::kUInt8 : inputs[0].dtype;
-  Status check = first_error(check_buffers("inputs", inputs, size(), dtype),
-                             check_buffers("outputs", outputs, size(), dtype));
+  Status check =
+      first_error(check_buffers("inputs", inputs, size(), dtype), check_buffers("outputs", outputs, size(), dtype));
   const auto own = static_cast<size_t>(options_.rank);
   if (check.ok()) check = check_same("outputs[rank]", outputs[own], "inputs[rank]", inputs[own]);
   std::vector<int64_t> counts = counts_of(inputs);
@@ -331,8 +333,9 @@ std::string MeshCommunicator::statistics_json() const {
   bool first = true;
   for (size_t i = 0; i < std::size(counters_); ++i) {
     if (counters_[i].calls == 0) continue;
-    text += (first ? "\"" : ", \"") + std::string(operation_name(static_cast<Operation>(i))) + "\": {\"calls\": " +
-            std::to_string(counters_[i].calls) + ", \"bytes\": " + std::to_string(counters_[i].bytes) + "}";
+    text += (first ? "\"" : ", \"") + std::string(operation_name(static_cast<Operation>(i))) +
+            "\": {\"calls\": " + std::to_string(counters_[i].calls) +
+            ", \"bytes\": " + std::to_string(counters_[i].bytes) + "}";
     first = false;
   }
   return text + "}}";

@@ -100,8 +100,9 @@ Status PointToPoint::on_frame(int rank, const FrameHeader& header, std::span<con
     }
     const OperationPtr refused = (*found)->operation;
     sends_.erase(found);
-    group_.engine().end(refused, invalid_argument("send and recv differ in size or dtype: " +
-        std::string(reinterpret_cast<const char*>(payload.data()), payload.size())));
+    group_.engine().end(refused,
+                        invalid_argument("send and recv differ in size or dtype: " +
+                                         std::string(reinterpret_cast<const char*>(payload.data()), payload.size())));
     return ok_status();
   }
   const auto dtype_bytes = dtype_size_bytes(static_cast<DType>(header.dtype));
@@ -109,9 +110,8 @@ Status PointToPoint::on_frame(int rank, const FrameHeader& header, std::span<con
     return data_loss("a send whose payload is not its count");
   }
   Arrived message{rank, header, {payload.begin(), payload.end()}};
-  const auto waiting = std::find_if(receives_.begin(), receives_.end(), [&](const Receive& receive) {
-    return fits(receive, rank, header.root_or_tag);
-  });
+  const auto waiting = std::find_if(receives_.begin(), receives_.end(),
+                                    [&](const Receive& receive) { return fits(receive, rank, header.root_or_tag); });
   if (waiting == receives_.end()) {
     arrived_.push_back(std::move(message));
     return ok_status();
@@ -122,8 +122,7 @@ Status PointToPoint::on_frame(int rank, const FrameHeader& header, std::span<con
   return ok_status();
 }
 
-Result<std::optional<int64_t>> PointToPoint::on_stream(int rank, const FrameHeader& header, Link& link,
-                                                       int64_t limit) {
+Result<std::optional<int64_t>> PointToPoint::on_stream(int rank, const FrameHeader& header, Link& link, int64_t limit) {
   const auto found = moving_.find({rank, header.sequence});
   if (found == moving_.end()) return std::optional<int64_t>();
   Receive& receive = found->second;

@@ -16,11 +16,12 @@ class Collectives : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Collectives,
-    ::testing::Values(Case{1, true}, Case{2, true}, Case{3, true}, Case{4, true}, Case{5, true}, Case{8, true},
-                      Case{2, false}, Case{3, false}, Case{4, false}),
-    [](const auto& info) {
-      return std::string(info.param.shared_memory ? "SharedMemory" : "Tcp") + std::to_string(info.param.world_size);
-    });
+                         ::testing::Values(Case{1, true}, Case{2, true}, Case{3, true}, Case{4, true}, Case{5, true},
+                                           Case{8, true}, Case{2, false}, Case{3, false}, Case{4, false}),
+                         [](const auto& info) {
+                           return std::string(info.param.shared_memory ? "SharedMemory" : "Tcp") +
+                                  std::to_string(info.param.world_size);
+                         });
 
 // Zero, one, ragged, inline, more than a frame, more than ring and window together.
 const std::vector<int64_t> kCounts = {0, 1, 7, 1000, 2048, 2049, 40000, 300001};
@@ -68,8 +69,9 @@ TEST_P(Collectives, ReduceWritesTheRootOnly) {
     const int root = job.world_size - 1;
     for (const int64_t count : kCounts) {
       std::vector<int32_t> input = values(rank, count), output(static_cast<size_t>(count), -1);
-      require_ok(group->reduce(buffer_of(input, DType::kInt32), buffer_of(output, DType::kInt32), root,
-                               {ReduceOp::kMax})->wait());
+      require_ok(
+          group->reduce(buffer_of(input, DType::kInt32), buffer_of(output, DType::kInt32), root, {ReduceOp::kMax})
+              ->wait());
       require(input == values(rank, count), "the input changed");
       for (int64_t i = 0; i < count; ++i) {
         int32_t largest = -1;

@@ -42,8 +42,8 @@ TEST_P(Faults, AnotherDtypeOperationReductionOrRootIsAnErrorOnAllRanks) {
     const Buffer integers = buffer_of(data, DType::kInt32);
     require_contains(group->all_reduce(rank == 0 ? floats : integers, {})->wait(), StatusCode::kInvalidArgument,
                      {"dtype", "float32[4]", "int32[4]"});
-    require_contains((rank == 0 ? group->barrier() : group->broadcast(floats, 0))->wait(),
-                     StatusCode::kInvalidArgument, {"operation", "rank 0 called barrier()", "rank 1 called broadcast"});
+    require_contains((rank == 0 ? group->barrier() : group->broadcast(floats, 0))->wait(), StatusCode::kInvalidArgument,
+                     {"operation", "rank 0 called barrier()", "rank 1 called broadcast"});
     require_contains(group->all_reduce(floats, {rank == 0 ? ReduceOp::kSum : ReduceOp::kMax})->wait(),
                      StatusCode::kInvalidArgument, {"reduction", "SUM", "MAX"});
     require_contains(group->broadcast(floats, rank)->wait(), StatusCode::kInvalidArgument, {"root 0", "root 1"});
@@ -127,19 +127,22 @@ TEST_P(Faults, AnOperationThatNobodyWaitsForExpiresToo) {
 
 // Both that wait for the dead rank and a third that waits for a survivor hear of it.
 TEST_P(Faults, AKilledRankIsNamedByAllSurvivorsWithinTwoSeconds) {
-  run_processes(job(4), [](const Job& job, int rank) {
-    auto group = connect(job, rank);
-    std::vector<float> data(3000000, 1.0f);
-    require_ok(group->all_reduce(buffer_of(data, DType::kFloat32), {})->wait());
-    if (rank == 2) {
-      group->all_reduce(buffer_of(data, DType::kFloat32), {});
-      kill(getpid(), SIGKILL);
-    }
-    const auto start = Clock::now();
-    const Status status = group->all_reduce(buffer_of(data, DType::kFloat32), {})->wait();
-    require_contains(status, StatusCode::kUnavailable, {"all_reduce #1", "rank 2 (died: its process "});
-    require(milliseconds_since(start) < 2000, "took " + std::to_string(milliseconds_since(start)) + " ms");
-  }, {0, 0, -SIGKILL, 0});
+  run_processes(job(4),
+                [](const Job& job, int rank) {
+                  auto group = connect(job, rank);
+                  std::vector<float> data(3000000, 1.0f);
+                  require_ok(group->all_reduce(buffer_of(data, DType::kFloat32), {})->wait());
+                  if (rank == 2) {
+                    group->all_reduce(buffer_of(data, DType::kFloat32), {});
+                    kill(getpid(), SIGKILL);
+                  }
+                  const auto start = Clock::now();
+                  const Status status = group->all_reduce(buffer_of(data, DType::kFloat32), {})->wait();
+                  require_contains(status, StatusCode::kUnavailable, {"all_reduce #1", "rank 2 (died: its process "});
+                  require(milliseconds_since(start) < 2000,
+                          "took " + std::to_string(milliseconds_since(start)) + " ms");
+                },
+                {0, 0, -SIGKILL, 0});
 }
 
 TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
@@ -249,20 +252,22 @@ TEST_P(Faults, AForkedChildIsRefusedAndItsParentGoesOn) {
 
 // A child that outlives its parent must not keep the parent's connections open.
 TEST_P(Faults, DeathIsSeenThoughAChildOfTheDeadRankLives) {
-  run_processes(job(2), [](const Job& job, int rank) {
-    auto group = connect(job, rank);
-    require_ok(group->barrier()->wait());
-    if (rank == 1) {
-      if (fork() == 0) {
-        std::this_thread::sleep_for(milliseconds(3000));
-        _exit(0);
-      }
-      kill(getpid(), SIGKILL);
-    }
-    const auto start = Clock::now();
-    require_contains(group->barrier()->wait(), StatusCode::kUnavailable, {"rank 1 (died"});
-    require(milliseconds_since(start) < 2000, "late");
-  }, {0, -SIGKILL});
+  run_processes(job(2),
+                [](const Job& job, int rank) {
+                  auto group = connect(job, rank);
+                  require_ok(group->barrier()->wait());
+                  if (rank == 1) {
+                    if (fork() == 0) {
+                      std::this_thread::sleep_for(milliseconds(3000));
+                      _exit(0);
+                    }
+                    kill(getpid(), SIGKILL);
+                  }
+                  const auto start = Clock::now();
+                  require_contains(group->barrier()->wait(), StatusCode::kUnavailable, {"rank 1 (died"});
+                  require(milliseconds_since(start) < 2000, "late");
+                },
+                {0, -SIGKILL});
 }
 
 int count_entries(const char* directory) {
@@ -303,8 +308,8 @@ TEST_P(Faults, StrangersAreDroppedAndCounted) {
       const int port = std::atoi(record->c_str() + at + 10);
       const std::string http = "GET / HTTP/1.1\r\n\r\n" + std::string(64, ' ');
       for (const std::string& text : {std::string(200, 'x'), http}) {
-        const std::string command = "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(port) + "; printf '" + text +
-                                    "' >&3; cat <&3 >/dev/null";
+        const std::string command =
+            "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(port) + "; printf '" + text + "' >&3; cat <&3 >/dev/null";
         require(std::system(("timeout 5 bash -c \"" + command + "\" 2>/dev/null").c_str()) != -1, "no shell");
       }
     }

@@ -56,7 +56,7 @@ struct Job {
   int world_size = 2;
   bool shared_memory = true;
   milliseconds timeout{20000};
-  milliseconds limit{60000};  // every process is killed after this
+  milliseconds limit{60000};   // every process is killed after this
   std::string directory = {};  // of the store
 };
 

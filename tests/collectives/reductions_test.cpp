@@ -23,13 +23,16 @@ class Reductions : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Reductions,
-    ::testing::Values(Case{1, true}, Case{2, true}, Case{3, true}, Case{4, true}, Case{2, false}, Case{3, false}),
-    [](const auto& info) {
-      return std::string(info.param.shared_memory ? "SharedMemory" : "Tcp") + std::to_string(info.param.world_size);
-    });
+                         ::testing::Values(Case{1, true}, Case{2, true}, Case{3, true}, Case{4, true}, Case{2, false},
+                                           Case{3, false}),
+                         [](const auto& info) {
+                           return std::string(info.param.shared_memory ? "SharedMemory" : "Tcp") +
+                                  std::to_string(info.param.world_size);
+                         });
 
-constexpr ReduceOp kAllOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
-                                ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor, ReduceOp::kPreMulSum};
+constexpr ReduceOp kAllOps[] = {ReduceOp::kSum,   ReduceOp::kAverage, ReduceOp::kProduct,
+                                ReduceOp::kMin,   ReduceOp::kMax,     ReduceOp::kBitAnd,
+                                ReduceOp::kBitOr, ReduceOp::kBitXor,  ReduceOp::kPreMulSum};
 constexpr double kMultiplier = 0.5;
 
 // Element i of rank r: small integers, which every type holds and whose products over 4 ranks stay exact in it.
@@ -56,8 +59,14 @@ void store(DType dtype, std::byte* at, double value) {
     case DType::kBFloat16: return put(bfloat16_bits_from_float(static_cast<float>(value)));
     case DType::kFloat32: return put(static_cast<float>(value));
     case DType::kFloat64: return put(value);
-    case DType::kComplex64: put(static_cast<float>(value)); at += 4; return put(0.0f);
-    case DType::kComplex128: put(value); at += 8; return put(0.0);
+    case DType::kComplex64:
+      put(static_cast<float>(value));
+      at += 4;
+      return put(0.0f);
+    case DType::kComplex128:
+      put(value);
+      at += 8;
+      return put(0.0);
     default: return put(kernels::float8_bits_from_float(dtype, static_cast<float>(value)));
   }
 }
@@ -99,8 +108,8 @@ TEST_P(Reductions, EveryDtypeAndOperator) {
           for (int64_t i = 0; i < count; ++i) store(dtype, data.data() + i * element, input_at(dtype, rank, i));
           const Buffer buffer{data.data(), count, dtype};
           const Status status = group->all_reduce(buffer, {op, kMultiplier})->wait();
-          const std::string label = std::string(dtype_name(dtype)) + " operator " +
-                                    std::to_string(static_cast<int>(op));
+          const std::string label =
+              std::string(dtype_name(dtype)) + " operator " + std::to_string(static_cast<int>(op));
           if (!kernels::check_reduce(dtype, static_cast<kernels::ReduceKind>(op)).ok()) {
             require_contains(status, StatusCode::kUnimplemented, {std::string(dtype_name(dtype))});
             continue;

@@ -101,11 +101,16 @@ TEST(PeerChannel, RefusesNoise) {
 TEST(Calls, AreComparedByEveryField) {
   Call a{Operation::kBroadcast, DType::kFloat32, {}, 0, 10, {}};
   Call b = a;
-  const auto verdict = [&] { const Call* calls[] = {&a, &b}; return compare_calls(calls); };
+  const auto verdict = [&] {
+    const Call* calls[] = {&a, &b};
+    return compare_calls(calls);
+  };
   EXPECT_TRUE(verdict().ok());
   b.count = 11;
   EXPECT_NE(verdict().message().find("differ in size: rank 0 called broadcast(float32[10], root 0), rank 1 called "
-                                     "broadcast(float32[11], root 0)"), std::string::npos) << verdict();
+                                     "broadcast(float32[11], root 0)"),
+            std::string::npos)
+      << verdict();
   b = a;
   b.root = 1;
   EXPECT_NE(verdict().message().find("root"), std::string::npos);

@@ -1,9 +1,9 @@
 // The arithmetic of collectives: two sources to one, in and out of cache.
-#include "quincunx/kernels/reduce/reduce.h"
-
 #include <benchmark/benchmark.h>
 
 #include <vector>
+
+#include "quincunx/kernels/reduce/reduce.h"
 
 namespace {
 

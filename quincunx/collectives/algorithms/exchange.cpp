@@ -37,26 +37,37 @@ Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buf
   const bool is_root = rank == call.root;
   switch (call.operation) {
     case Operation::kBroadcast:
-      if (is_root) each_peer([&](int p, size_t) { send(p, inputs[0]); });
-      else receive_into(call.root, inputs[0]);
+      if (is_root)
+        each_peer([&](int p, size_t) { send(p, inputs[0]); });
+      else
+        receive_into(call.root, inputs[0]);
       break;
     case Operation::kAllReduce: plan_all_reduce(inputs[0]); break;
     case Operation::kReduce:
-      if (is_root) plan_reduction(inputs[0], bytes_of(outputs[0]));
-      else send(call.root, inputs[0]);
+      if (is_root)
+        plan_reduction(inputs[0], bytes_of(outputs[0]));
+      else
+        send(call.root, inputs[0]);
       break;
     case Operation::kAllGather:
-      each_peer([&](int p, size_t i) { send(p, inputs[0]); receive_into(p, outputs[i]); });
+      each_peer([&](int p, size_t i) {
+        send(p, inputs[0]);
+        receive_into(p, outputs[i]);
+      });
       copy_own(inputs[0], outputs[own]);
       break;
     case Operation::kGather:
-      if (!is_root) send(call.root, inputs[0]);
-      else each_peer([&](int p, size_t i) { receive_into(p, outputs[i]); });
+      if (!is_root)
+        send(call.root, inputs[0]);
+      else
+        each_peer([&](int p, size_t i) { receive_into(p, outputs[i]); });
       if (is_root) copy_own(inputs[0], outputs[own]);
       break;
     case Operation::kScatter:
-      if (!is_root) receive_into(call.root, outputs[0]);
-      else each_peer([&](int p, size_t i) { send(p, inputs[i]); });
+      if (!is_root)
+        receive_into(call.root, outputs[0]);
+      else
+        each_peer([&](int p, size_t i) { send(p, inputs[i]); });
       if (is_root) copy_own(inputs[own], outputs[0]);
       break;
     case Operation::kReduceScatter:
@@ -64,7 +75,10 @@ Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buf
       plan_reduction(inputs[own], bytes_of(outputs[0]));
       break;
     case Operation::kAllToAll:
-      each_peer([&](int p, size_t i) { send(p, inputs[i]); receive_into(p, outputs[i]); });
+      each_peer([&](int p, size_t i) {
+        send(p, inputs[i]);
+        receive_into(p, outputs[i]);
+      });
       copy_own(inputs[own], outputs[own]);
       break;
     default: break;
@@ -152,8 +166,10 @@ Status Exchange::begin(std::span<const std::span<const std::byte>> inlined) {
                        " bytes with its call, expected " + std::to_string(expected));
     }
     if (expected == 0) continue;
-    if (peer.in[0].data == nullptr) reducer_->accept(p, input);
-    else std::memcpy(peer.in[0].data, input.data(), input.size());
+    if (peer.in[0].data == nullptr)
+      reducer_->accept(p, input);
+    else
+      std::memcpy(peer.in[0].data, input.data(), input.size());
     peer.in[0].received = expected;
     remaining_bytes_ -= expected;
   }

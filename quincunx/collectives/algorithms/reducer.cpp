@@ -10,9 +10,14 @@ namespace qx::collectives {
 static_assert(static_cast<int>(ReduceOp::kPreMulSum) == static_cast<int>(kernels::ReduceKind::kPreMulSum));
 
 Reducer::Reducer(const Reduction& reduction, const Slice& slice, int rank, int world_size)
-    : reduction_(reduction), slice_(slice), rank_(rank), world_size_(world_size),
-      element_bytes_(dtype_size_bytes(slice.dtype)), window_bytes_(std::min(kReduceWindowBytes, slice.size_bytes)),
-      received_(static_cast<size_t>(world_size), 0), staging_(world_size > 2 ? static_cast<size_t>(world_size) : 0) {
+    : reduction_(reduction),
+      slice_(slice),
+      rank_(rank),
+      world_size_(world_size),
+      element_bytes_(dtype_size_bytes(slice.dtype)),
+      window_bytes_(std::min(kReduceWindowBytes, slice.size_bytes)),
+      received_(static_cast<size_t>(world_size), 0),
+      staging_(world_size > 2 ? static_cast<size_t>(world_size) : 0) {
   received_[static_cast<size_t>(rank)] = slice.size_bytes;
 }
 

@@ -42,16 +42,21 @@ std::unique_ptr<std::thread> start_thread(std::function<void()> body) {
 // The destructor may run on one of the threads, from a callback of an operation.
 void join(std::unique_ptr<std::thread>& thread) {
   if (!thread || !thread->joinable()) return;
-  if (thread->get_id() == std::this_thread::get_id()) thread->detach();
-  else thread->join();
+  if (thread->get_id() == std::this_thread::get_id())
+    thread->detach();
+  else
+    thread->join();
 }
 
 }  // namespace
 
 Mesh::Mesh(const Options& options, std::shared_ptr<Store> store, PeerRecord own)
-    : options_(options), store_(std::move(store)), engine_(std::make_shared<Engine>(options.rank, options.world_size)),
+    : options_(options),
+      store_(std::move(store)),
+      engine_(std::make_shared<Engine>(options.rank, options.world_size)),
       job_id_(hash_text(options.group_name + "/" + options.generation + "/" + std::to_string(options.world_size))),
-      rendezvous_(std::move(own)), sockets_(static_cast<size_t>(options.world_size)),
+      rendezvous_(std::move(own)),
+      sockets_(static_cast<size_t>(options.world_size)),
       tcp_links_(static_cast<size_t>(options.world_size)) {}
 
 Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_ptr<Store> store) {
@@ -192,8 +197,8 @@ void Mesh::fetch(const Rendezvous::Fetch& wanted) {
       changed_.wait_for(lock, milliseconds(2));
       return;
     }
-    status = wanted.external ? rendezvous_.on_external(wanted.rank, *value)
-                             : rendezvous_.on_record(wanted.rank, *value);
+    status =
+        wanted.external ? rendezvous_.on_external(wanted.rank, *value) : rendezvous_.on_record(wanted.rank, *value);
   }
   if (!status.ok()) fail({status.code(), "group '" + options_.group_name + "': " + status.message()});
   wake_sockets();

@@ -96,9 +96,9 @@ class Mesh {
   std::atomic<uint64_t> num_dropped_{0};
   Socket epoll_;
   Socket wake_;
-  std::map<int, Pending> pending_;      // used by the socket thread only
-  std::vector<Socket> sockets_;         // by rank, once up
-  std::vector<TcpLink*> tcp_links_;     // null where the peer shares memory
+  std::map<int, Pending> pending_;   // used by the socket thread only
+  std::vector<Socket> sockets_;      // by rank, once up
+  std::vector<TcpLink*> tcp_links_;  // null where the peer shares memory
   int num_shared_ = 0;
   std::unique_ptr<std::thread> store_thread_, socket_thread_, helper_thread_;
 };

@@ -194,8 +194,10 @@ void Mesh::on_pending_event(int fd, uint32_t events) {
       const std::span<const std::byte> payload(bytes.data() + kHeaderBytes, static_cast<size_t>(header->payload_bytes));
       std::vector<std::byte> rest(bytes.begin() + static_cast<long>(size), bytes.end());
       const Status status = on_first_frame(pending, *header, payload, std::move(rest));
-      if (status.ok()) pending_.erase(fd);
-      else drop(fd, status.message());
+      if (status.ok())
+        pending_.erase(fd);
+      else
+        drop(fd, status.message());
       return;
     }
   }

@@ -19,8 +19,10 @@ constexpr size_t kTokenDigits = 32;
 std::vector<std::string> split_fields(const std::string& text) {
   std::vector<std::string> fields(1);
   for (const char c : text) {
-    if (c == '|') fields.emplace_back();
-    else fields.back().push_back(c);
+    if (c == '|')
+      fields.emplace_back();
+    else
+      fields.back().push_back(c);
   }
   return fields;
 }

@@ -51,9 +51,8 @@ Status Rendezvous::on_record(int rank, const std::string& text) {
                                std::to_string(record.rank));
   }
   if (record.world_size != own_.world_size) {
-    return failed_precondition("rank " + std::to_string(rank) + " has world size " +
-                               std::to_string(record.world_size) + ", this rank has " +
-                               std::to_string(own_.world_size));
+    return failed_precondition("rank " + std::to_string(rank) + " has world size " + std::to_string(record.world_size) +
+                               ", this rank has " + std::to_string(own_.world_size));
   }
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (peer.record) return ok_status();

@@ -21,7 +21,7 @@ class Rendezvous {
     kNeedsExternal,  // on another host, and its address for other hosts is not known yet
     kToConnect,      // to be connected at next_attempt
     kConnecting,
-    kToAccept,       // will connect to us
+    kToAccept,  // will connect to us
     kUp,
   };
   struct Connect {
@@ -59,7 +59,7 @@ class Rendezvous {
   const PeerRecord& own() const { return own_; }
   const PeerRecord* record_of(int rank) const;
   PeerPhase phase_of(int rank) const { return peers_[static_cast<size_t>(rank)].phase; }
-  // "no address published", "connecting to 10.0.0.1:4711: connection refused", …
+  // "no address published", "connecting to 10.0.0.1:4711: connection refused"
   std::string describe(int rank) const;
 
  private:

@@ -30,8 +30,10 @@ std::string FileStore::path_of(const std::string& key) const {
   std::string name = directory_ + "/";
   for (const char c : key) {  // any key, and no two the same name
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-    if (plain) name += c;
-    else name += {'_', kDigits[static_cast<uint8_t>(c) >> 4], kDigits[c & 15]};
+    if (plain)
+      name += c;
+    else
+      name += {'_', kDigits[static_cast<uint8_t>(c) >> 4], kDigits[c & 15]};
   }
   return name;
 }

@@ -51,8 +51,8 @@ Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce)
   if (ftruncate(segment->fd_, segment->size_bytes_) != 0) return system_error("ftruncate of the shared segment");
   // A peer must not be able to shrink it: touching the lost pages would kill this process.
   if (fcntl(segment->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return system_error("seal");
-  void* base = mmap(nullptr, static_cast<size_t>(segment->size_bytes_), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    segment->fd_, 0);
+  void* base =
+      mmap(nullptr, static_cast<size_t>(segment->size_bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd_, 0);
   if (base == MAP_FAILED) return system_error("mmap of the shared segment");
   segment->base_ = static_cast<std::byte*>(base);
   auto* header = new (base) SegmentHeader;
@@ -72,7 +72,7 @@ Result<std::unique_ptr<Segment>> Segment::open(const SegmentAddress& address, in
   const std::string path = "/proc/" + std::to_string(address.pid) + "/fd/" + std::to_string(address.fd);
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return system_error("open of the peer's segment");
-  struct stat information {};
+  struct stat information{};
   const bool fits = fstat(fd, &information) == 0 && S_ISREG(information.st_mode) &&
                     information.st_size == address.size_bytes && information.st_uid == geteuid();
   void* base = fits ? mmap(nullptr, static_cast<size_t>(address.size_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
@@ -111,9 +111,12 @@ std::byte* Segment::ring_data(int source_rank) {
 SegmentAddress Segment::address() const { return {getpid(), fd_, size_bytes_, nonce_}; }
 
 SharedMemoryLink::SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank)
-    : peer_(std::move(peer)), incoming_(own.ring(peer_rank)),
-      outgoing_(peer_->ring(own_rank)), incoming_data_(own.ring_data(peer_rank)),
-      outgoing_data_(peer_->ring_data(own_rank)), capacity_(static_cast<uint64_t>(own.ring_bytes())) {}
+    : peer_(std::move(peer)),
+      incoming_(own.ring(peer_rank)),
+      outgoing_(peer_->ring(own_rank)),
+      incoming_data_(own.ring_data(peer_rank)),
+      outgoing_data_(peer_->ring_data(own_rank)),
+      capacity_(static_cast<uint64_t>(own.ring_bytes())) {}
 
 uint64_t SharedMemoryLink::room() const {
   // The position is the peer's to write: one outside the ring must not become an address.

@@ -64,8 +64,8 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   const size_t colon = text.rfind(':');
   uint16_t port = 0;
   const char* end = text.data() + text.size();
-  if (colon == std::string::npos || colon == 0 ||
-      std::from_chars(text.data() + colon + 1, end, port).ptr != end || port == 0) {
+  if (colon == std::string::npos || colon == 0 || std::from_chars(text.data() + colon + 1, end, port).ptr != end ||
+      port == 0) {
     return invalid_argument("expected address:port, got \"" + text + "\"");
   }
   std::string address = text.substr(0, colon);

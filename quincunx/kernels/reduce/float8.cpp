@@ -13,8 +13,8 @@ namespace {
 struct Format {
   int mantissa_bits;
   int bias;
-  uint8_t largest;       // code of the largest finite value
-  uint8_t overflow;      // code that a larger magnitude becomes, without its sign
+  uint8_t largest;   // code of the largest finite value
+  uint8_t overflow;  // code that a larger magnitude becomes, without its sign
   uint8_t nan;
   bool finite_only_nan;  // 0x80 is the only NaN, and zero has no sign
 };

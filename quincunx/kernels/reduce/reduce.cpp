@@ -19,34 +19,54 @@ namespace HWY_NAMESPACE {
 
 // Elements that are their own accumulator; the overloads for f32, bf16 and f16 come from float_storage-inl.h.
 template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> LoadElement(D d, const T* p) { return hn::LoadU(d, p); }
+HWY_INLINE hn::Vec<D> LoadElement(D d, const T* p) {
+  return hn::LoadU(d, p);
+}
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElement(D d, const BFloat16* p) { return LoadFloat(d, p); }
+HWY_INLINE hn::Vec<D> LoadElement(D d, const BFloat16* p) {
+  return LoadFloat(d, p);
+}
 template <class D>
-HWY_INLINE hn::Vec<D> LoadElement(D d, const Float16* p) { return LoadFloat(d, p); }
+HWY_INLINE hn::Vec<D> LoadElement(D d, const Float16* p) {
+  return LoadFloat(d, p);
+}
 template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void StoreElement(hn::Vec<D> v, D d, T* p) { hn::StoreU(v, d, p); }
+HWY_INLINE void StoreElement(hn::Vec<D> v, D d, T* p) {
+  hn::StoreU(v, d, p);
+}
 template <class D>
-HWY_INLINE void StoreElement(hn::Vec<D> v, D d, BFloat16* p) { StoreFloat(v, d, p); }
+HWY_INLINE void StoreElement(hn::Vec<D> v, D d, BFloat16* p) {
+  StoreFloat(v, d, p);
+}
 template <class D>
-HWY_INLINE void StoreElement(hn::Vec<D> v, D d, Float16* p) { StoreFloat(v, d, p); }
+HWY_INLINE void StoreElement(hn::Vec<D> v, D d, Float16* p) {
+  StoreFloat(v, d, p);
+}
 
 struct Add {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::Add(a, b); }
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Add(a, b);
+  }
 };
 struct Multiply {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::Mul(a, b); }
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Mul(a, b);
+  }
 };
 // Where a is NaN a is taken; where b is, the comparison fails and b is. Not Ne: Highway 1.0.3 has it false for NaN.
 struct Minimum {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b); }
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::Not(hn::Eq(a, a))), a, b);
+  }
 };
 struct Maximum {
   template <class V>
-  HWY_INLINE V operator()(V a, V b) const { return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Not(hn::Eq(a, a))), a, b); }
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::Not(hn::Eq(a, a))), a, b);
+  }
 };
 
 // Reduces the whole vectors of the arrays and returns how many elements those are. kDivide: the average's last step;
@@ -59,8 +79,10 @@ int64_t ReduceVectors(const void* const* sources, size_t num_sources, int64_t co
   const Combine combine;
   const auto load = [&](size_t s, int64_t i) HWY_ATTR {
     const auto value = LoadElement(d, static_cast<const T*>(sources[s]) + i);
-    if constexpr (kScale) return hn::Mul(value, scale);
-    else return value;
+    if constexpr (kScale)
+      return hn::Mul(value, scale);
+    else
+      return value;
   };
   const auto finish = [&](hn::Vec<decltype(d)> value, int64_t i) HWY_ATTR {
     if constexpr (kDivide) value = hn::Div(value, scale);
@@ -87,8 +109,7 @@ int64_t ReduceFloats(ReduceKind kind, const void* const* sources, size_t num_sou
   const auto divisor = static_cast<double>(num_sources);
   switch (kind) {
     case ReduceKind::kSum: return ReduceVectors<T, A, Add>(sources, num_sources, count, destination, 1.0);
-    case ReduceKind::kAverage:
-      return ReduceVectors<T, A, Add, true>(sources, num_sources, count, destination, divisor);
+    case ReduceKind::kAverage: return ReduceVectors<T, A, Add, true>(sources, num_sources, count, destination, divisor);
     case ReduceKind::kProduct: return ReduceVectors<T, A, Multiply>(sources, num_sources, count, destination, 1.0);
     case ReduceKind::kMin: return ReduceVectors<T, A, Minimum>(sources, num_sources, count, destination, 1.0);
     case ReduceKind::kMax: return ReduceVectors<T, A, Maximum>(sources, num_sources, count, destination, 1.0);
@@ -113,8 +134,7 @@ int64_t ReduceIntegers(ReduceKind kind, const void* const* sources, size_t num_s
 int64_t ReduceWholeVectors(ReduceKind kind, DType dtype, const void* const* sources, size_t num_sources, int64_t count,
                            void* destination, double multiplier) {
   switch (dtype) {
-    case DType::kFloat32:
-      return ReduceFloats<float, float>(kind, sources, num_sources, count, destination, multiplier);
+    case DType::kFloat32: return ReduceFloats<float, float>(kind, sources, num_sources, count, destination, multiplier);
     case DType::kBFloat16:
       return ReduceFloats<BFloat16, float>(kind, sources, num_sources, count, destination, multiplier);
     case DType::kFloat16:
@@ -140,8 +160,8 @@ HWY_EXPORT(ReduceWholeVectors);
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kKindNames = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR",
-                                                       "PREMUL_SUM"};
+constexpr std::array<std::string_view, 9> kKindNames = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
+                                                        "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
 
 bool is_defined(DType dtype, ReduceKind kind) {
   const bool ordered = kind == ReduceKind::kMin || kind == ReduceKind::kMax;
@@ -165,14 +185,14 @@ void reduce(ReduceKind kind, DType dtype, std::span<const void* const> sources, 
             double multiplier) {
   QX_CHECK(!sources.empty() && sources.size() <= kMaxReduceSources && is_defined(dtype, kind));
   const int64_t done = HWY_DYNAMIC_DISPATCH(ReduceWholeVectors)(kind, dtype, sources.data(), sources.size(), count,
-                                                               destination, multiplier);
+                                                                destination, multiplier);
   if (done == count) return;
   const int64_t offset = done * dtype_size_bytes(dtype);
   if (offset == 0) return reduce_reference(kind, dtype, sources, count, destination, multiplier);
   std::array<const void*, kMaxReduceSources> rest;  // 32 KiB, touched as far as used
   for (size_t s = 0; s < sources.size(); ++s) rest[s] = static_cast<const char*>(sources[s]) + offset;
-  reduce_reference(kind, dtype, {rest.data(), sources.size()}, count - done,
-                   static_cast<char*>(destination) + offset, multiplier);
+  reduce_reference(kind, dtype, {rest.data(), sources.size()}, count - done, static_cast<char*>(destination) + offset,
+                   multiplier);
 }
 
 }  // namespace qx::kernels

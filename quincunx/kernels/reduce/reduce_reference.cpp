@@ -76,9 +76,12 @@ T multiply(T a, T b) {
 
 template <typename T>
 T add(T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) return a || b;
-  else if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  else return a + b;
+  if constexpr (std::is_same_v<T, bool>)
+    return a || b;
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  else
+    return a + b;
 }
 
 template <typename T>
@@ -112,16 +115,19 @@ T combine(ReduceKind kind, T a, T b) {
 
 template <typename T>
 T scaled(T value, double multiplier) {
-  if constexpr (std::is_integral_v<T>) return value;  // check_reduce refuses it
+  if constexpr (std::is_integral_v<T>)
+    return value;  // check_reduce refuses it
   else if constexpr (kIsComplex<T>) {
     const auto factor = static_cast<typename T::value_type>(multiplier);
     return {value.real() * factor, value.imag() * factor};
-  } else return value * static_cast<T>(multiplier);
+  } else
+    return value * static_cast<T>(multiplier);
 }
 
 template <typename T>
 T averaged(T sum, size_t num_sources) {
-  if constexpr (std::is_same_v<T, bool>) return sum;  // check_reduce refuses it
+  if constexpr (std::is_same_v<T, bool>)
+    return sum;  // check_reduce refuses it
   else if constexpr (kIsComplex<T>) {
     const auto divisor = static_cast<typename T::value_type>(num_sources);
     return {sum.real() / divisor, sum.imag() / divisor};
@@ -129,7 +135,8 @@ T averaged(T sum, size_t num_sources) {
     // In 64 bits: the number of sources need not fit a narrow type.
     using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
     return static_cast<T>(static_cast<Wide>(sum) / static_cast<Wide>(num_sources));
-  } else return sum / static_cast<T>(num_sources);
+  } else
+    return sum / static_cast<T>(num_sources);
 }
 
 template <typename T>

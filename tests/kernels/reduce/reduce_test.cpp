@@ -14,8 +14,9 @@
 namespace qx::kernels {
 namespace {
 
-constexpr ReduceKind kAllKinds[] = {ReduceKind::kSum, ReduceKind::kAverage, ReduceKind::kProduct, ReduceKind::kMin,
-    ReduceKind::kMax, ReduceKind::kBitAnd, ReduceKind::kBitOr, ReduceKind::kBitXor, ReduceKind::kPreMulSum};
+constexpr ReduceKind kAllKinds[] = {ReduceKind::kSum,   ReduceKind::kAverage, ReduceKind::kProduct,
+                                    ReduceKind::kMin,   ReduceKind::kMax,     ReduceKind::kBitAnd,
+                                    ReduceKind::kBitOr, ReduceKind::kBitXor,  ReduceKind::kPreMulSum};
 // None, one, and around one, two and three pairs of vectors of every width.
 constexpr int64_t kCounts[] = {0, 1, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1000};
 

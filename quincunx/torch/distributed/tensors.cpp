@@ -72,6 +72,7 @@ void check_output(const at::Tensor& tensor, const std::string& name) {
 
 Buffer OperationTensors::input(const at::Tensor& tensor, const std::string& name) {
   check_tensor(tensor, name);
+  inputs.push_back(tensor);
   const at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor plain = is_plain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
   alive_.push_back(plain);
@@ -80,6 +81,7 @@ Buffer OperationTensors::input(const at::Tensor& tensor, const std::string& name
 
 Buffer OperationTensors::output(const at::Tensor& tensor, const std::string& name, bool reads) {
   check_output(tensor, name);
+  if (reads) inputs.push_back(tensor);
   if (is_plain(tensor)) {
     alive_.push_back(tensor);
     return buffer_of(tensor, tensor.mutable_data_ptr(), name);

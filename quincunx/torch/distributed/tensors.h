@@ -25,6 +25,7 @@ class OperationTensors {
   void deliver();
 
   std::vector<at::Tensor> results;  // what the caller gets from Work::result
+  std::vector<at::Tensor> inputs;   // what the caller gave to read, for the profiler
 
  private:
   struct Copy {

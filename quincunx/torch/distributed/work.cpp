@@ -68,7 +68,7 @@ c10::intrusive_ptr<Future> OperationState::future() {
 
 CollectiveWork::CollectiveWork(int rank, c10d::OpType type, const char* title, collectives::WorkPtr core,
                                std::shared_ptr<OperationState> state, uint64_t sequence)
-    : Work(rank, type, title), core_(std::move(core)), state_(std::move(state)), sequence_(sequence) {
+    : Work(rank, type, title, state->inputs()), core_(std::move(core)), state_(std::move(state)), sequence_(sequence) {
   core_->on_completion(
       [state = state_, end = recordFunctionEndCallback_](const Status& status) { state->end(status, end); });
 }

@@ -24,6 +24,7 @@ class OperationState {
   void end(const Status& status, const std::function<void()>& profiler_end);
   c10::intrusive_ptr<c10::ivalue::Future> future();
   const std::vector<at::Tensor>& results() const { return tensors_.results; }
+  const std::vector<at::Tensor>& inputs() const { return tensors_.inputs; }
 
  private:
   void complete_future(const Status& status);

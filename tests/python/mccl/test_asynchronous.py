@@ -88,6 +88,16 @@ def test_a_failed_operation_fails_its_future(start_ranks):
     assert "all_reduce" in start_ranks(2, body)[0].value
 
 
+def test_the_profiler_sees_each_operation(run_ranks):
+    def body(rank, world):
+        with torch.autograd.profiler.profile(record_shapes=True) as profiler:
+            dist.all_reduce(torch.ones(3, 2))
+            dist.barrier()
+        return {e.name: e.input_shapes for e in profiler.function_events if e.name.startswith("mccl:")}
+
+    assert run_ranks(2, body) == [{"mccl:all_reduce": [[3, 2]], "mccl:barrier": []}] * 2
+
+
 def test_send_and_receive_by_tag_and_from_anyone(run_ranks):
     def body(rank, world):
         if rank == 0:

@@ -152,8 +152,9 @@ void rotate_position(const PositionRows& rows, RopeForm form, const float* cos, 
 
 // Row `row` of a table: in place where it is contiguous, else copied to `buffer`.
 const float* table_row(const TensorView& table, int64_t row, float* buffer) {
+  if (table.size(1) == 0) return buffer;  // its data may be null
   const float* start = table.data_as<float>() + row * table.stride(0);
-  if (table.stride(1) == 1 || table.size(1) <= 1) return start;
+  if (table.stride(1) == 1 || table.size(1) == 1) return start;
   load_row_as_f32(DType::kFloat32, start, table.stride(1), table.size(1), buffer);
   return buffer;
 }

@@ -62,7 +62,11 @@ def _horizontal(figure: go.Figure, y: float, label: str) -> None:
     figure.add_hline(
         y=y,
         line={"color": _GREY, "dash": "dash", "width": 1.2},
-        annotation={"text": f"{label} ({y:.2f})", "font": {"size": 12, "color": "#5c636a"}},
+        annotation={
+            "text": f"{label} ({y:.2f})",
+            "font": {"size": 12, "color": "#5c636a"},
+            "bgcolor": "rgba(255,255,255,0.8)",
+        },
         annotation_position="top right",
     )
 

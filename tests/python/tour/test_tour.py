@@ -1,5 +1,6 @@
 """The tour at reduced length, as a user starts it, and what it does when a part of it does not do its work."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -13,11 +14,11 @@ import page
 import pytest
 import settings as tour_settings
 import text
+import tour
 from quincunx.report import inspect
 from records import Follower, of_event
-from tour import chosen_settings
 
-TOUR = pathlib.Path(page.__file__).with_name("tour.py")
+TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.
 LIMIT_S = 240
 TINY = {
@@ -147,27 +148,30 @@ def test_part_that_is_switched_off_fails_the_tour(quick, tmp_path, switched_off,
     assert after != before
 
 
-def test_second_tour_in_a_folder_is_refused_while_one_runs(tmp_path):
-    import fcntl
-
+def test_second_tour_in_a_folder_is_refused_while_one_runs(tmp_path, capsys):
     with open(tmp_path / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = run_tour(tmp_path)
-    assert result.returncode == 1
-    assert f"another tour is running in {tmp_path}" in result.stdout
+        assert tour.main(["--output", str(tmp_path), "--quick"]) == 1
+    assert f"another tour is running in {tmp_path}" in capsys.readouterr().out
 
 
-def test_bad_settings_are_named(tmp_path):
+def test_bad_settings_are_named(tmp_path, capsys):
     (tmp_path / "settings.json").write_text(json.dumps({"stepz": 3}))
-    result = run_tour(tmp_path / "out", "--settings", str(tmp_path / "settings.json"))
-    assert result.returncode == 1
-    assert "tour: FAILED Settings: unknown names ['stepz']" in result.stdout
+    assert tour.main(["--output", str(tmp_path / "out"), "--settings", str(tmp_path / "settings.json")]) == 1
+    assert "tour: FAILED Settings: unknown names ['stepz']" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_documentation_fails_with_the_name_of_its_package(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tour, "prepare_run", lambda output, settings: text.find_files(tmp_path / "absent"))
+    assert tour.main(["--output", str(tmp_path / "out"), "--quick"]) == 1
+    assert "install Debian's package python3.11-doc" in capsys.readouterr().out
 
 
 def test_settings_file_replaces_fields(tmp_path):
     (tmp_path / "settings.json").write_text(json.dumps(TINY))
-    settings = chosen_settings(quick=True, overrides=tmp_path / "settings.json")
+    settings = tour.chosen_settings(quick=True, overrides=tmp_path / "settings.json")
     assert settings.steps == 4
     assert settings.model.dim == 32
     assert settings.max_files == tour_settings.quick().max_files
-    assert chosen_settings(quick=False, overrides=None) == tour_settings.Settings()
+    assert tour.chosen_settings(quick=False, overrides=None) == tour_settings.Settings()

@@ -21,7 +21,7 @@ std::vector<Row> rows_of(const torch::stable::Tensor& table, const char* argumen
     throw_if_error(invalid_argument(std::string(argument) + ": expected " + std::to_string(kColumns) + " columns"));
   }
   std::vector<Row> rows(values.size() / kColumns);
-  if (!rows.empty()) std::memcpy(rows.data(), values.data(), values.size_bytes());
+  if (!rows.empty()) std::memcpy(static_cast<void*>(rows.data()), values.data(), values.size_bytes());
   return rows;
 }
 

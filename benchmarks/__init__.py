@@ -1,0 +1,1 @@
+"""What `qx bench` measures: one folder a capability."""

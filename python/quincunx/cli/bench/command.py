@@ -1,0 +1,97 @@
+"""The command line of `qx bench`."""
+
+import argparse
+import importlib
+import importlib.util
+import pathlib
+import shlex
+import sys
+import time
+
+from .capability import Capability, Context, measure_all
+from .demand import Demand, load_demands
+from .display import cells, print_table, summary
+from .machine import cpu_flags, describe
+from .peak import PeakMeter, load_reader
+from .results import check_writable, write_json, write_markdown
+from .row import Row
+
+CAPABILITIES = ("kernels", "mccl", "muon")
+_WRONG_USAGE = 2
+_FAILED = 1
+
+
+def _arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="qx bench",
+        description="Measures ours against its named peers, interleaved in one run, and judges the median ratios.",
+    )
+    known = ", ".join(CAPABILITIES)
+    parser.add_argument("capability", metavar="CAPABILITY", help=f"{known}, or all")
+    parser.add_argument("--quick", action="store_true", help="every row, fewer repeats: at most ten minutes")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write one object a row")
+    parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="write a Markdown page, as `make bench`")
+    options = parser.parse_args(arguments)
+    if options.capability not in (*CAPABILITIES, "all"):
+        raise ValueError(f"unknown capability '{options.capability}', expected {known} or all")
+    for option, path in (("--json", options.json), ("--results", options.results)):
+        if path is not None:
+            check_writable(option, path)
+    return options
+
+
+def find_checkout(start: pathlib.Path) -> pathlib.Path:
+    """The folder that holds `benchmarks/demands.toml`: `start` or one above it."""
+    for folder in (start, *start.parents):
+        if (folder / "benchmarks" / "demands.toml").exists():
+            return folder
+    raise RuntimeError(f"found no benchmarks/demands.toml in {start} or above it; run this in a checkout of Quincunx")
+
+
+def load_capability(name: str, checkout: pathlib.Path) -> Capability:
+    """What `benchmarks/<name>` measures."""
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return importlib.import_module(f"benchmarks.{name}").CAPABILITY
+
+
+def _run(names: list[str], checkout: pathlib.Path, demands: dict[str, dict[str, Demand]], quick: bool) -> list[Row]:
+    capabilities = [load_capability(name, checkout) for name in names]
+    for capability in capabilities:
+        capability.check_ready(checkout)
+    meter = PeakMeter(load_reader(checkout))
+    rows: list[Row] = []
+    for capability in capabilities:
+        context, start, own = Context(checkout, quick), time.monotonic(), []
+        asked = demands.get(capability.name, {})
+        for row in measure_all(capability, asked, context, meter, cpu_flags=cpu_flags()):
+            own.append(row)
+            name, *_, verdict = cells(row)
+            print(f"[{time.monotonic() - start:4.0f} s] {capability.name}: {name}: {verdict}", flush=True)
+        print_table(capability.name, own)
+        rows += own
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0: the rows were taken, whatever their verdicts; 1: they could not be; 2: wrong usage."""
+    try:
+        options = _arguments(arguments)
+    except ValueError as error:
+        print(f"qx bench: {error}", file=sys.stderr)
+        return _WRONG_USAGE
+    names = list(CAPABILITIES) if options.capability == "all" else [options.capability]
+    try:
+        if importlib.util.find_spec("rich") is None:
+            raise RuntimeError("the Python package rich is missing; install it with `pip install rich`")
+        checkout = find_checkout(pathlib.Path.cwd())
+        rows = _run(names, checkout, load_demands(checkout / "benchmarks" / "demands.toml"), options.quick)
+    except (RuntimeError, ValueError) as error:
+        print(f"qx bench: {error}", file=sys.stderr)
+        return _FAILED
+    if options.json is not None:
+        write_json(options.json, rows)
+    if options.results is not None:
+        write_markdown(options.results, describe(checkout), shlex.join(["qx", "bench", *arguments]), rows)
+    print(f"qx bench {options.capability}: {summary(rows)}")
+    return 0

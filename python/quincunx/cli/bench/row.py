@@ -1,0 +1,139 @@
+"""What was measured, and the row that it becomes once it is held against its demand."""
+
+import dataclasses
+import enum
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from .demand import Demand
+
+# A median ratio counts as met from this part of the demand on; between it and the demand the row is a tie.
+TOLERANCE = 0.97
+
+
+class Verdict(enum.StrEnum):
+    """`DISTURBED`: taken while the machine was busy. `SHOWN`: nothing is demanded of the row."""
+
+    PASS = "pass"
+    TIE = "tie"
+    MISS = "miss"
+    DISTURBED = "disturbed"
+    MISSING = "missing"
+    SHOWN = "shown"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Costs of ours and of each peer, one number a round (seconds, unless `value_of` reads them otherwise).
+
+    `value_of` turns a cost into what is shown in `unit`. `variant` tells rows of one id apart ("over gloo").
+    """
+
+    id: str
+    name: str
+    unit: str
+    ours: list[float]
+    peers: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    threads: int = 1
+    variant: str = ""
+    value_of: Callable[[float], float] = float
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table. `ratio`: the median over the rounds; `spread`: its quartiles."""
+
+    capability: str
+    id: str
+    name: str
+    verdict: Verdict
+    ours: float | None = None
+    peer: float | None = None
+    peer_name: str | None = None
+    unit: str | None = None
+    ratio: float | None = None
+    spread: tuple[float, float] | None = None
+    demand: float | str | None = None
+    threads: int = 1
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """`pass` is null where the row is neither passed nor missed."""
+        passed = {Verdict.PASS: True, Verdict.TIE: True, Verdict.MISS: False, Verdict.MISSING: False}
+        keys = ("capability", "name", "ours", "peer", "peer_name", "unit", "ratio", "demand")
+        shown = {key: getattr(self, key) for key in keys}
+        shown |= {"pass": passed.get(self.verdict), "threads": self.threads}
+        return shown | {"id": self.id, "verdict": str(self.verdict), "spread": self.spread, "note": self.note}
+
+
+def best_peer(measurement: Measurement) -> str | None:
+    """The peer of the lowest median cost."""
+    medians = {name: statistics.median(costs) for name, costs in measurement.peers.items()}
+    return min(medians, key=medians.__getitem__) if medians else None
+
+
+def _quartiles(values: list[float]) -> tuple[float, float]:
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _ratios(measurement: Measurement, peer: str | None, demand: Demand | None) -> list[float]:
+    """Round by round: peer / ours, or limit / ours for an absolute demand."""
+    if demand is not None and demand.kind == "limit":
+        return [demand.value / measurement.value_of(cost) for cost in measurement.ours]
+    if peer is None:
+        return []
+    return [theirs / ours for ours, theirs in zip(measurement.ours, measurement.peers[peer], strict=True)]
+
+
+def _verdict(ratios: list[float], demand: Demand | None, is_disturbed: bool) -> Verdict:
+    if is_disturbed:
+        return Verdict.DISTURBED
+    if demand is None:
+        return Verdict.SHOWN
+    if demand.kind == "equal":
+        return Verdict.PASS if all(ratio == 1 for ratio in ratios) else Verdict.MISS
+    part = statistics.median(ratios) / demand.least_ratio
+    if part >= 1:
+        return Verdict.PASS
+    return Verdict.TIE if part >= TOLERANCE else Verdict.MISS
+
+
+def judge(capability: str, measurement: Measurement, demand: Demand | None, *, is_disturbed: bool = False) -> Row:
+    """The row of a measurement. Nothing is demanded (None) of other thread counts than the demand's."""
+    if demand is not None and demand.kind == "limit" and demand.unit != measurement.unit:
+        raise ValueError(f"{demand.id}: the demand is in {demand.unit}, the measurement in {measurement.unit}")
+    peer = best_peer(measurement)
+    if demand is not None and demand.kind != "limit" and peer is None:
+        raise ValueError(f"{demand.id}: the demand needs a peer, and none was measured")
+    ratios = _ratios(measurement, peer, demand)
+    return Row(
+        capability=capability,
+        id=measurement.id,
+        name=f"{measurement.name}, {measurement.variant}" if measurement.variant else measurement.name,
+        verdict=_verdict(ratios, demand, is_disturbed),
+        ours=measurement.value_of(statistics.median(measurement.ours)),
+        peer=measurement.value_of(statistics.median(measurement.peers[peer])) if peer else None,
+        peer_name=peer,
+        unit=measurement.unit,
+        ratio=statistics.median(ratios) if ratios else None,
+        spread=_quartiles(ratios) if ratios else None,
+        demand=demand.shown if demand else None,
+        threads=measurement.threads,
+    )
+
+
+def missing_row(demand: Demand, reason: str) -> Row:
+    """A demand that no measurement answers counts as missed."""
+    return Row(
+        capability=demand.capability,
+        id=demand.id,
+        name=demand.row,
+        verdict=Verdict.MISSING,
+        demand=demand.shown,
+        threads=demand.threads,
+        note=reason,
+    )

@@ -1,0 +1,65 @@
+import json
+import pathlib
+
+import pytest
+from quincunx.cli.bench import command
+from quincunx.cli.bench.capability import Capability, Task
+from quincunx.cli.bench.command import CAPABILITIES, find_checkout, load_capability, main
+from quincunx.cli.bench.row import Measurement
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
+
+
+def one_task(checkout: pathlib.Path) -> Capability:
+    measurement = Measurement("gemm_512x768x768", "gemm", "s", [1.0], {"peer": [1.0]})
+    task = Task(("gemm_512x768x768",), lambda context: [measurement])
+    rest = ("gemm_2048x2048x2048", "newton_schulz_24x1024", "newton_schulz_24x10240", "newton_schulz_square_512")
+    return Capability("kernels", (task,), dict.fromkeys(rest, "left out"), lambda checkout: None)
+
+
+def test_unknown_capability_is_refused_with_the_known_ones(capsys):
+    assert main(["lite"]) == 2
+    message = capsys.readouterr().err
+    assert "unknown capability 'lite'" in message
+    assert all(name in message for name in CAPABILITIES)
+
+
+def test_missing_capability_is_refused(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main([])
+    assert exit_.value.code == 2
+    assert "CAPABILITY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--results"])
+def test_unwritable_file_is_refused_before_anything_is_measured(option, tmp_path, capsys):
+    assert main(["kernels", option, str(tmp_path / "nowhere" / "file")]) == 2
+    assert f"{option}: expected a file in an existing folder" in capsys.readouterr().err
+
+
+def test_folder_outside_a_checkout_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["kernels"]) == 1
+    assert "found no benchmarks/demands.toml" in capsys.readouterr().err
+
+
+def test_checkout_is_found_from_below():
+    assert find_checkout(CHECKOUT / "benchmarks" / "kernels") == CHECKOUT
+
+
+def test_missing_peers_are_named_with_the_command_that_installs_them(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT))
+    with pytest.raises(RuntimeError, match="OpenBLAS is missing.*make bench-peers"):
+        load_capability("kernels", CHECKOUT).check_ready(tmp_path)
+
+
+def test_run_prints_the_rows_and_writes_both_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(command, "load_capability", lambda name, checkout: one_task(checkout))
+    monkeypatch.setattr(command, "load_reader", lambda checkout: lambda threads: 100.0)
+    files = [tmp_path / "rows.json", tmp_path / "page.md"]
+    assert main(["kernels", "--quick", "--json", str(files[0]), "--results", str(files[1])]) == 0
+    rows = json.loads(files[0].read_text())
+    assert [row["verdict"] for row in rows] == ["pass"] + ["missing"] * 4
+    assert "1 pass, 4 missing" in capsys.readouterr().out
+    assert "## kernels" in files[1].read_text()

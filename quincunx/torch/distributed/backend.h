@@ -5,13 +5,12 @@
 //   point_to_point.cpp  send and recv
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -69,8 +68,7 @@ class McclBackend : public c10d::Backend {
   WorkHandle _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
   WorkHandle gather(TensorLists& outputs, TensorList& inputs, const c10d::GatherOptions& opts) override;
   WorkHandle scatter(TensorList& outputs, TensorLists& inputs, const c10d::ScatterOptions& opts) override;
-  WorkHandle reduce_scatter(TensorList& outputs, TensorLists& inputs,
-                            const c10d::ReduceScatterOptions& opts) override;
+  WorkHandle reduce_scatter(TensorList& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& opts) override;
   WorkHandle _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                   const c10d::ReduceScatterOptions& opts) override;
   WorkHandle alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_split_sizes,

@@ -83,7 +83,8 @@ WorkHandle McclBackend::_allgather_base(at::Tensor& output, at::Tensor& input, c
   check_same_dtype(whole, "output_tensor", source, "input_tensor");
   check_count(whole.count, source.count * size_, "output_tensor, which receives input_tensor of every rank");
   tensors.results = {output};
-  auto core = communicator()->all_gather(source, equal_parts(whole, size_, "output_tensor"), timeout_from(opts.timeout));
+  auto core =
+      communicator()->all_gather(source, equal_parts(whole, size_, "output_tensor"), timeout_from(opts.timeout));
   return launch(OpType::_ALLGATHER_BASE, "mccl:_all_gather_base", std::move(core), std::move(tensors));
 }
 

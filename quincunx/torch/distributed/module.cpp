@@ -84,7 +84,8 @@ void bind_backend(py::module_& module) {
       .def("split_members", &McclBackend::split_members, py::arg("ranks"), py::arg("name"), py::arg("timeout"),
            without_gil)
       .def_property_readonly("options", &McclBackend::getBackendOptions)
-      .def("ready", [](const McclBackend& backend) { return backend.communicator()->ready(); }, without_gil)
+      .def(
+          "ready", [](const McclBackend& backend) { return backend.communicator()->ready(); }, without_gil)
       .def(
           "wait_ready",
           [](const McclBackend& backend, std::chrono::milliseconds timeout) {

@@ -39,7 +39,8 @@ Result<std::string> StoreAdapter::get(const std::string& key, std::chrono::milli
         return std::string(value.begin(), value.end());
       }
       if (steady_clock::now() >= deadline) {
-        return deadline_exceeded("store: key " + key + " was not set within " + std::to_string(timeout.count()) + " ms");
+        return deadline_exceeded("store: key " + key + " was not set within " + std::to_string(timeout.count()) +
+                                 " ms");
       }
       std::this_thread::sleep_for(pause);
     }

@@ -1,18 +1,18 @@
 // torch's rendezvous store as the store of a communicator.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <atomic>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "quincunx/collectives/communicator.h"
 
 namespace qx::distributed {
 
 // Holds the C++ store, so that it outlives the Python object. Keys carry the number of times that this rank has joined,
-// counted in the store: a second group on the same store, or a restarted process, never reads the addresses of the first.
-// get polls: c10d stores hold their lock while they wait, which would block the thread that uses the store for else.
+// counted in the store: a second group on the same store, or a restarted process, never reads the addresses of the
+// first. get polls: c10d stores hold their lock while they wait, which would block the thread that uses the store for
+// else.
 class StoreAdapter : public collectives::Store {
  public:
   StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}

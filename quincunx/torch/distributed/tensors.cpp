@@ -33,8 +33,7 @@ DType dtype_from(at::ScalarType type, const std::string& name) {
     case at::kDouble: return DType::kFloat64;
     case at::kComplexFloat: return DType::kComplex64;
     case at::kComplexDouble: return DType::kComplex128;
-    default:
-      throw_status(type_error(name + ": dtype " + c10::toString(type) + " cannot be communicated"));
+    default: throw_status(type_error(name + ": dtype " + c10::toString(type) + " cannot be communicated"));
   }
 }
 
@@ -107,13 +106,13 @@ void check_same_dtype(const Buffer& buffer, const std::string& name, const Buffe
 
 void check_count(int64_t got, int64_t want, const std::string& what) {
   if (got == want) return;
-  throw_status(
-      invalid_argument(what + ": expected " + std::to_string(want) + " elements, got " + std::to_string(got)));
+  throw_status(invalid_argument(what + ": expected " + std::to_string(want) + " elements, got " + std::to_string(got)));
 }
 
 void check_list(size_t got, size_t want, const std::string& name) {
   if (got == want) return;
-  throw_status(invalid_argument(name + ": expected a list of " + std::to_string(want) + ", got " + std::to_string(got)));
+  throw_status(
+      invalid_argument(name + ": expected a list of " + std::to_string(want) + ", got " + std::to_string(got)));
 }
 
 std::vector<Buffer> equal_parts(const Buffer& buffer, int num_parts, const std::string& name) {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
 #include "quincunx/collectives/communicator.h"
@@ -39,7 +39,8 @@ class OperationTensors {
 void check_tensor(const at::Tensor& tensor, const std::string& name);
 // Also ValueError where elements share memory.
 void check_output(const at::Tensor& tensor, const std::string& name);
-void check_same_dtype(const Buffer& buffer, const std::string& name, const Buffer& other, const std::string& other_name);
+void check_same_dtype(const Buffer& buffer, const std::string& name, const Buffer& other,
+                      const std::string& other_name);
 void check_count(int64_t got, int64_t want, const std::string& what);
 // ValueError unless the list has `want` elements.
 void check_list(size_t got, size_t want, const std::string& name);

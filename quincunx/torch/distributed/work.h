@@ -1,10 +1,9 @@
 // What c10d hands to the user for one started operation.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <memory>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "quincunx/torch/distributed/completion_pool.h"

@@ -186,7 +186,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     # As for an interrupt: the clean-up runs, and no worker is left behind.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, interrupt)
     sys.exit(main(sys.argv[1:]))

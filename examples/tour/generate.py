@@ -15,6 +15,8 @@ PROMPTS = (
 
 
 def load(checkpoints: pathlib.Path, config: llama.ModelConfig) -> llama.Llama:
+    # One sequence at a time gives a second thread nothing to do but wait.
+    torch.set_num_threads(1)
     model = llama.Llama(config)
     checkpoint.load_model(checkpoints, model)
     return model.eval()

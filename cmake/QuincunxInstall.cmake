@@ -15,6 +15,9 @@ foreach(library quincunx_torch quincunx_torch_distributed)
     install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)
   endif()
 endforeach()
+if(TARGET quincunx_torch_distributed)
+  install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_distributed.torch_version DESTINATION lib COMPONENT torch)
+endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/quincunx DESTINATION include COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN apps EXCLUDE PATTERN compiler EXCLUDE)

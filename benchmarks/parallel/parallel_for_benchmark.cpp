@@ -1,10 +1,10 @@
 // What a parallel loop costs beyond its work: the time of one loop whose bodies do next to nothing.
-#include "quincunx/parallel/parallel_for.h"
-
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
 #include <vector>
+
+#include "quincunx/parallel/parallel_for.h"
 
 namespace qx {
 namespace {

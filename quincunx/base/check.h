@@ -8,6 +8,6 @@ namespace qx::detail {
 }  // namespace qx::detail
 
 #define QX_CHECK(condition) QX_CHECK_MESSAGE(condition, "")
-#define QX_CHECK_MESSAGE(condition, message)                                                  \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                        \
+#define QX_CHECK_MESSAGE(condition, message)           \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::qx::detail::check_failed(__FILE__, __LINE__, #condition, message))

@@ -17,9 +17,9 @@ namespace {
 constexpr bool bit(uint64_t word, int index) { return ((word >> index) & 1) != 0; }
 
 // Register groups in XCR0: the operating system saves those whose bits are set.
-constexpr uint64_t kYmmState = 0x06;       // SSE and the upper halves of YMM
-constexpr uint64_t kZmmState = 0xe6;       // and the mask registers and both parts of ZMM
-constexpr uint64_t kTileState = 0x60000;   // TILECFG and TILEDATA
+constexpr uint64_t kYmmState = 0x06;      // SSE and the upper halves of YMM
+constexpr uint64_t kZmmState = 0xe6;      // and the mask registers and both parts of ZMM
+constexpr uint64_t kTileState = 0x60000;  // TILECFG and TILEDATA
 
 #if defined(__x86_64__)
 CpuFeatures detect() {

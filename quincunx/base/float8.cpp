@@ -14,10 +14,10 @@ constexpr uint32_t kFloatInfinity = 0x7f800000u;
 struct Format {
   uint32_t mantissa_bits;
   uint32_t bias;
-  uint32_t largest;           // code of the largest finite value
-  uint32_t beyond;            // code of what lies beyond it, infinity included
+  uint32_t largest;  // code of the largest finite value
+  uint32_t beyond;   // code of what lies beyond it, infinity included
   uint32_t nan;
-  bool signed_zero_and_nan;   // FNUZ formats have one zero, and their only NaN is 0x80
+  bool signed_zero_and_nan;  // FNUZ formats have one zero, and their only NaN is 0x80
 
   constexpr uint32_t drop() const { return kFloatMantissaBits - mantissa_bits; }
   constexpr uint32_t rebias() const { return (kFloatBias - bias) << mantissa_bits; }

@@ -25,10 +25,8 @@ struct Level {
   spdlog::level::level_enum in_spdlog;
 };
 constexpr Level kLevels[] = {
-    {LogLevel::kDebug, "debug", spdlog::level::debug},
-    {LogLevel::kInfo, "info", spdlog::level::info},
-    {LogLevel::kWarning, "warning", spdlog::level::warn},
-    {LogLevel::kError, "error", spdlog::level::err},
+    {LogLevel::kDebug, "debug", spdlog::level::debug},    {LogLevel::kInfo, "info", spdlog::level::info},
+    {LogLevel::kWarning, "warning", spdlog::level::warn}, {LogLevel::kError, "error", spdlog::level::err},
     {LogLevel::kOff, "off", spdlog::level::off},
 };
 

@@ -27,9 +27,9 @@ void log_message(LogLevel level, std::string_view message);
 
 // The message, an expression that gives a string, is evaluated only if it will be written:
 //   QX_LOG_WARNING("mccl: rank " + std::to_string(rank) + " is late");
-#define QX_LOG(level, message)                                                    \
-  do {                                                                            \
-    if (::qx::log_enabled(level)) ::qx::log_message(level, message);              \
+#define QX_LOG(level, message)                                       \
+  do {                                                               \
+    if (::qx::log_enabled(level)) ::qx::log_message(level, message); \
   } while (false)
 #define QX_LOG_DEBUG(message) QX_LOG(::qx::LogLevel::kDebug, message)
 #define QX_LOG_INFO(message) QX_LOG(::qx::LogLevel::kInfo, message)
@@ -37,9 +37,9 @@ void log_message(LogLevel level, std::string_view message);
 #define QX_LOG_ERROR(message) QX_LOG(::qx::LogLevel::kError, message)
 
 // At most once a process for each place in the source: for a slower path taken instead of the requested one.
-#define QX_LOG_WARNING_ONCE(message)                                              \
-  do {                                                                            \
-    static std::atomic_flag qx_logged_ = ATOMIC_FLAG_INIT;                        \
+#define QX_LOG_WARNING_ONCE(message)                                               \
+  do {                                                                             \
+    static std::atomic_flag qx_logged_ = ATOMIC_FLAG_INIT;                         \
     if (::qx::log_enabled(::qx::LogLevel::kWarning) && !qx_logged_.test_and_set()) \
-      ::qx::log_message(::qx::LogLevel::kWarning, message);                       \
+      ::qx::log_message(::qx::LogLevel::kWarning, message);                        \
   } while (false)

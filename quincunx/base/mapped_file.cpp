@@ -12,12 +12,19 @@ namespace qx {
 namespace {
 
 Status file_error(const std::string& path, const char* action, int error) {
-  std::string message = "path: cannot " + std::string(action) + " \"" + path + "\": " +
-                        std::generic_category().message(error);
+  std::string message =
+      "path: cannot " + std::string(action) + " \"" + path + "\": " + std::generic_category().message(error);
   switch (error) {
-    case ENOENT: case ENOTDIR: return not_found(std::move(message));
-    case EACCES: case EPERM: case EISDIR: case ELOOP: case ENAMETOOLONG: return invalid_argument(std::move(message));
-    case ENOMEM: case EMFILE: case ENFILE: return resource_exhausted(std::move(message));
+    case ENOENT:
+    case ENOTDIR: return not_found(std::move(message));
+    case EACCES:
+    case EPERM:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG: return invalid_argument(std::move(message));
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE: return resource_exhausted(std::move(message));
     default: return unavailable(std::move(message));
   }
 }
@@ -58,7 +65,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   }
   const Descriptor file(path);
   if (file.get() < 0) return file_error(path, "open", errno);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.get(), &info) != 0) return file_error(path, "read the size of", errno);
   if (!S_ISREG(info.st_mode)) {
     const std::string kind = S_ISDIR(info.st_mode) ? "the directory" : "the special file";

@@ -71,9 +71,18 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() & { QX_CHECK_MESSAGE(ok(), status_.message()); return *value_; }
-  const T& value() const& { QX_CHECK_MESSAGE(ok(), status_.message()); return *value_; }
-  T&& value() && { QX_CHECK_MESSAGE(ok(), status_.message()); return *std::move(value_); }
+  T& value() & {
+    QX_CHECK_MESSAGE(ok(), status_.message());
+    return *value_;
+  }
+  const T& value() const& {
+    QX_CHECK_MESSAGE(ok(), status_.message());
+    return *value_;
+  }
+  T&& value() && {
+    QX_CHECK_MESSAGE(ok(), status_.message());
+    return *std::move(value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
@@ -89,10 +98,10 @@ class [[nodiscard]] Result {
 #define QX_CONCAT_INNER(a, b) a##b
 #define QX_CONCAT(a, b) QX_CONCAT_INNER(a, b)
 
-#define QX_RETURN_IF_ERROR(expression)              \
-  do {                                              \
-    ::qx::Status qx_status_ = (expression);         \
-    if (!qx_status_.ok()) return qx_status_;        \
+#define QX_RETURN_IF_ERROR(expression)       \
+  do {                                       \
+    ::qx::Status qx_status_ = (expression);  \
+    if (!qx_status_.ok()) return qx_status_; \
   } while (false)
 
 // QX_ASSIGN_OR_RETURN(auto file, MappedFile::open(path));

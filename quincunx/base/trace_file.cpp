@@ -17,8 +17,8 @@ constexpr std::string_view kHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":
 constexpr std::string_view kTail = "\n]}\n";
 
 Status file_error(const std::string& path, const char* action) {
-  return unavailable("path: cannot " + std::string(action) + " \"" + path + "\": " +
-                     std::generic_category().message(errno));
+  return unavailable("path: cannot " + std::string(action) + " \"" + path +
+                     "\": " + std::generic_category().message(errno));
 }
 
 // Length of the UTF-8 sequence at the start of `text`; 0 if there is none.
@@ -85,7 +85,8 @@ Status write_at(int file, const std::string& path, std::string_view text, off_t 
 class LockedFile {
  public:
   LockedFile(const std::string& path, int flags) : file_(::open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0666)) {
-    while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {}
+    while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
   ~LockedFile() {
     if (file_ >= 0) ::close(file_);
@@ -147,7 +148,7 @@ Status append_to_trace_file(const std::string& path, std::string events) {
   events.resize(events.size() - 2);  // the last ",\n"
   const LockedFile file(path, 0);
   if (file.get() < 0) return file_error(path, "open");
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.get(), &info) != 0) return file_error(path, "read the size of");
   const auto empty_size = static_cast<off_t>(kHead.size() + kTail.size());
   const off_t offset = info.st_size - static_cast<off_t>(kTail.size());

@@ -41,7 +41,8 @@ class ChunkQueue {
   // Takes and runs one chunk; false when none is left.
   bool run_one();
   void drain() {
-    while (run_one()) {}
+    while (run_one()) {
+    }
   }
   // Throws the exception of the lowest chunk that failed, if any did.
   void rethrow_failure();

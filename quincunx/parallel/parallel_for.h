@@ -11,9 +11,8 @@ class RangeFunction {
  public:
   template <typename F>
   RangeFunction(const F& f)  // NOLINT(google-explicit-constructor)
-      : object_(&f), call_([](const void* object, int64_t begin, int64_t end) {
-          (*static_cast<const F*>(object))(begin, end);
-        }) {}
+      : object_(&f),
+        call_([](const void* object, int64_t begin, int64_t end) { (*static_cast<const F*>(object))(begin, end); }) {}
   void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }
 
  private:

@@ -61,10 +61,10 @@ struct alignas(64) ThreadPool::Worker {
 // Lives on the caller's stack until no worker is inside.
 struct ThreadPool::Job {
   ChunkQueue& queue;
-  int max_workers;                    // those with a lower index may be recruited
+  int max_workers;  // those with a lower index may be recruited
   bool spin;
-  std::atomic<int> open_places;       // workers that may still be recruited
-  std::atomic<uint32_t> active{0};    // workers recruited that have not left, and kCallerSleeps
+  std::atomic<int> open_places;     // workers that may still be recruited
+  std::atomic<uint32_t> active{0};  // workers recruited that have not left, and kCallerSleeps
 };
 
 ThreadPool& ThreadPool::instance() {
@@ -105,7 +105,8 @@ void ThreadPool::run(ChunkQueue& queue, int threads) {
 void ThreadPool::take_part(Job& job) {
   constexpr int kWakeUps = 2;
   do {
-    for (int i = 0; i < kWakeUps && job.queue.num_waiting() > 1 && recruit(job); ++i) {}
+    for (int i = 0; i < kWakeUps && job.queue.num_waiting() > 1 && recruit(job); ++i) {
+    }
   } while (job.queue.run_one());
 }
 
@@ -199,9 +200,7 @@ void ThreadPool::serve(Worker& worker) {
           advance(worker.state, state, kAsleep);
         }
         break;
-      case kAsleep:
-        futex_wait(worker.state, state);
-        break;
+      case kAsleep: futex_wait(worker.state, state); break;
       default:  // kReserved: the recruiter is two stores away, unless it lost its core
         std::this_thread::yield();
     }

@@ -34,11 +34,20 @@ DLDataType dlpack_dtype(DType dtype) {
   const auto bits = static_cast<uint8_t>(8 * dtype_size_bytes(dtype));
   switch (dtype) {
     case DType::kBool: return {kDLBoolCode, 8, 1};
-    case DType::kInt8: case DType::kInt16: case DType::kInt32: case DType::kInt64: return {kDLInt, bits, 1};
-    case DType::kUInt8: case DType::kUInt16: case DType::kUInt32: case DType::kUInt64: return {kDLUInt, bits, 1};
-    case DType::kFloat16: case DType::kFloat32: case DType::kFloat64: return {kDLFloat, bits, 1};
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64: return {kDLInt, bits, 1};
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64: return {kDLUInt, bits, 1};
+    case DType::kFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: return {kDLFloat, bits, 1};
     case DType::kBFloat16: return {kDLBfloat, 16, 1};
-    case DType::kComplex64: case DType::kComplex128: return {kDLComplex, bits, 1};
+    case DType::kComplex64:
+    case DType::kComplex128: return {kDLComplex, bits, 1};
     default: return {kDLOpaqueHandle, bits, 1};
   }
 }

@@ -52,7 +52,9 @@ class TensorView {
 
   void* data() const { return data_; }
   template <typename T>
-  T* data_as() const { return static_cast<T*>(data_); }
+  T* data_as() const {
+    return static_cast<T*>(data_);
+  }
 
   // Views of the same memory; a negative dim counts from the end.
   // Indices begin, begin + step, ... below end of `dim`: 0 <= begin <= end <= size(dim), step > 0.

@@ -1,4 +1,5 @@
-// Inside PyTorch the core's loops run on PyTorch's intra-op threads: one pool a process, sized by torch.set_num_threads.
+// Inside PyTorch the core's loops run on PyTorch's intra-op threads: one pool a process, sized by
+// torch.set_num_threads.
 #pragma once
 
 namespace qx::torch_bridge {

@@ -29,9 +29,7 @@ struct Format {
     const uint32_t magnitude = code & (sign_bit() - 1);
     return fnuz ? code == sign_bit() : magnitude > largest && !is_infinity(code);
   }
-  bool is_infinity(uint32_t code) const {
-    return infinity > largest && !fnuz && (code & (sign_bit() - 1)) == infinity;
-  }
+  bool is_infinity(uint32_t code) const { return infinity > largest && !fnuz && (code & (sign_bit() - 1)) == infinity; }
   // Of the codes 0, 1, 2, ... without sign, and as if no code were reserved.
   double magnitude(uint32_t code) const {
     const auto exponent = static_cast<int>(code >> mantissa_bits);

@@ -73,7 +73,9 @@ TEST_F(Trace, WritesSpansInstantsAndCounters) {
 }
 
 TEST_F(Trace, RecordsNothingWhileOff) {
-  { const TraceSpan span("before"); }
+  {
+    const TraceSpan span("before");
+  }
   ASSERT_TRUE(start_trace(path).ok());
   ASSERT_TRUE(stop_trace().ok());
   trace_instant("after");

@@ -121,7 +121,8 @@ TEST_F(ParallelFor, NeverUsesMoreThreadsThanAsked) {
     parallel_for(0, 64, 1, [&](int64_t, int64_t) {
       const int now = inside.fetch_add(1) + 1;
       int seen = most.load();
-      while (now > seen && !most.compare_exchange_weak(seen, now)) {}
+      while (now > seen && !most.compare_exchange_weak(seen, now)) {
+      }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       inside.fetch_sub(1);
     });

@@ -1,11 +1,10 @@
 // The matrix product: packed and plain weights, epilogues, one thread and all.
-#include "quincunx/kernels/gemm/gemm.h"
-
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <vector>
 
+#include "quincunx/kernels/gemm/gemm.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace {

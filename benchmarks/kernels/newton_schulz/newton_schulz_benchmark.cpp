@@ -1,12 +1,11 @@
 // Five steps of polar_express on the shapes of Muon, in each form.
-#include "quincunx/kernels/newton_schulz/newton_schulz.h"
-
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <random>
 #include <vector>
 
+#include "quincunx/kernels/newton_schulz/newton_schulz.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace {
@@ -34,8 +33,8 @@ void BM_NewtonSchulz(benchmark::State& state) {
   }
   qx::set_num_threads(0);
   // The rate of the operations that the form needs: compare it with the rate of gemm.
-  const double flops = static_cast<double>(shape[0]) *
-                       qx::kernels::newton_schulz_flops(shape[1], shape[2], 5, options.form);
+  const double flops =
+      static_cast<double>(shape[0]) * qx::kernels::newton_schulz_flops(shape[1], shape[2], 5, options.form);
   state.counters["FLOPS"] = benchmark::Counter(flops * static_cast<double>(state.iterations()),
                                                benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
 }

@@ -79,9 +79,8 @@ inline void ApplyEpilogue(const Epilogue& epilogue, int64_t row, int64_t rows, i
   const EpilogueRowFunction finish_row = EpilogueRowFor(epilogue.activation);
   const float* bias = epilogue.bias != nullptr ? epilogue.bias + column : nullptr;
   for (int64_t r = 0; r < rows; ++r) {
-    const float* residual = epilogue.residual != nullptr
-                                ? epilogue.residual + (row + r) * epilogue.residual_row_stride + column
-                                : nullptr;
+    const float* residual =
+        epilogue.residual != nullptr ? epilogue.residual + (row + r) * epilogue.residual_row_stride + column : nullptr;
     finish_row(epilogue.scale, bias, residual, columns, c + r * c_row_stride);
   }
 }

@@ -168,8 +168,8 @@ Status gemm(const TensorView& a, const PackedMatrix& b, const TensorView& output
   QX_RETURN_IF_ERROR(check_sizes(a, b.inner, b.columns, output));
   QX_RETURN_IF_ERROR(check_output_writable(output));
   QX_RETURN_IF_ERROR(check_output_apart("a", a, output));
-  QX_ASSIGN_OR_RETURN(const TensorView packed, TensorView::contiguous(const_cast<float*>(b.data), DType::kFloat32,
-                                                                      std::span(&packed_size, 1)));
+  QX_ASSIGN_OR_RETURN(const TensorView packed,
+                      TensorView::contiguous(const_cast<float*>(b.data), DType::kFloat32, std::span(&packed_size, 1)));
   QX_RETURN_IF_ERROR(check_output_apart("b", packed, output));
   QX_RETURN_IF_ERROR(check_options(options, output));
   multiply_staged(a, b, output, options);

@@ -69,9 +69,7 @@ void MultiplyTile(const TileOperands& operands) {
   constexpr int kVectorsPerPanel = static_cast<int>(kPanelColumns) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   V sums[kRows][kVectors];
-  QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
-  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
   const float* HWY_RESTRICT a = operands.a;
   const float* HWY_RESTRICT b = operands.b;
   const int64_t panel_stride = operands.panel_stride;

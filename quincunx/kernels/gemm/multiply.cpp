@@ -73,9 +73,8 @@ void multiply(const MatrixProduct& product) {
 void pack_panels(const StridedMatrix& b, int64_t inner, int64_t columns, float* packed) {
   const int64_t panels = num_panels(columns);
   if (threads_for(inner * columns) == 1) return pack_panel_range(b, inner, columns, 0, panels, packed);
-  parallel_for(0, panels, 4, [&](int64_t begin, int64_t end) {
-    pack_panel_range(b, inner, columns, begin, end, packed);
-  });
+  parallel_for(0, panels, 4,
+               [&](int64_t begin, int64_t end) { pack_panel_range(b, inner, columns, begin, end, packed); });
 }
 
 }  // namespace qx::kernels

@@ -30,8 +30,8 @@ struct Batch {
 
 void run_batch(const Batch& batch, const NewtonSchulzOptions& options) {
   const int64_t size = orthogonalise_workspace_size(batch.rows, batch.cols);
-  const double flops = newton_schulz_flops(batch.rows, batch.cols, static_cast<int>(options.coefficients.size()),
-                                           options.form);
+  const double flops =
+      newton_schulz_flops(batch.rows, batch.cols, static_cast<int>(options.coefficients.size()), options.form);
   std::atomic<int64_t> next = 0;
   const auto run = [&](int64_t, int64_t) {
     const Workspace workspace(size);
@@ -105,9 +105,9 @@ double newton_schulz_flops(int64_t rows, int64_t cols, int num_steps, NewtonSchu
   const double m = static_cast<double>(std::min(rows, cols));
   const double n = static_cast<double>(std::max(rows, cols));
   const double steps = num_steps;
-  const double symmetric = m * m * m;     // m x m x m, the upper half only
-  const double gram = m * m * n;          // X X^T, the upper half only
-  const double apply = 2.0 * m * m * n;   // Q X
+  const double symmetric = m * m * m;    // m x m x m, the upper half only
+  const double gram = m * m * n;         // X X^T, the upper half only
+  const double apply = 2.0 * m * m * n;  // Q X
   switch (newton_schulz_resolved_form(rows, cols, form)) {
     case NewtonSchulzForm::kAuto:
     case NewtonSchulzForm::kDirect: return steps * (gram + symmetric + apply);

@@ -89,9 +89,7 @@ void DotProducts(const DotTile& tile) {
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[kLeft][kRight];
-  QX_UNROLL for (int i = 0; i < kLeft; ++i) {
-    QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d);
-  }
+  QX_UNROLL for (int i = 0; i < kLeft; ++i) { QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d); }
   for (int64_t k = 0; k < tile.columns; k += lanes) {
     V left[kLeft];
     QX_UNROLL for (int i = 0; i < kLeft; ++i) left[i] = hn::LoadU(d, tile.left + i * tile.stride + k);
@@ -157,8 +155,8 @@ void ApplyInPlace(const float* q, float* x, int64_t rows, int64_t columns, int64
     for (int64_t t = 0; t < num_tiles; ++t) {
       const int64_t row = first_row(t, num_tiles, rows);
       const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
-      gemm::TileFunctionFor(tile, panels)(
-          {rows, packed_q + row * rows, stripe, panel_size, x + row * stride + column, stride, false});
+      gemm::TileFunctionFor(
+          tile, panels)({rows, packed_q + row * rows, stripe, panel_size, x + row * stride + column, stride, false});
     }
     column += panels * kPanelColumns;
   }
@@ -177,9 +175,7 @@ HWY_EXPORT(Transpose);
 HWY_EXPORT(GramOfRows);
 HWY_EXPORT(ApplyInPlace);
 
-uint32_t max_magnitude_bits(const float* x, int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(MaxMagnitudeBits)(x, count);
-}
+uint32_t max_magnitude_bits(const float* x, int64_t count) { return HWY_DYNAMIC_DISPATCH(MaxMagnitudeBits)(x, count); }
 
 void scale_in_place(float* x, int64_t count, float factor) { HWY_DYNAMIC_DISPATCH(ScaleInPlace)(x, count, factor); }
 

@@ -141,8 +141,15 @@ void Iteration::mirror(float* square) const {
 void Iteration::compute_gram() {
   if (rows_ > kMaxUnpackedRows) {
     pack_panels({x_, 1, stride_}, width_, rows_, packing_);
-    multiply({.a = {x_, stride_, 1}, .rows = rows_, .inner = width_, .packed_b = packing_, .columns = rows_,
-              .c = gram_, .c_row_stride = rows_, .epilogue = {}, .upper_only = true});
+    multiply({.a = {x_, stride_, 1},
+              .rows = rows_,
+              .inner = width_,
+              .packed_b = packing_,
+              .columns = rows_,
+              .c = gram_,
+              .c_row_stride = rows_,
+              .epilogue = {},
+              .upper_only = true});
     return mirror(gram_);
   }
   // Each pass has sums of its own, which are added in order whoever computed them.
@@ -180,8 +187,15 @@ void Iteration::normalise(float eps, int exponent) {
 void Iteration::symmetric_product(const float* left, const float* right, float* out) {
   pack_panels({right, rows_, 1}, rows_, rows_, packing_);
   const bool upper_only = rows_ >= kMinSymmetricRows;
-  multiply({.a = {left, rows_, 1}, .rows = rows_, .inner = rows_, .packed_b = packing_, .columns = rows_, .c = out,
-            .c_row_stride = rows_, .epilogue = {}, .upper_only = upper_only});
+  multiply({.a = {left, rows_, 1},
+            .rows = rows_,
+            .inner = rows_,
+            .packed_b = packing_,
+            .columns = rows_,
+            .c = out,
+            .c_row_stride = rows_,
+            .epilogue = {},
+            .upper_only = upper_only});
   if (upper_only) mirror(out);
 }
 
@@ -195,8 +209,15 @@ void Iteration::apply(float* square) {
   if (std::exchange(norm_is_pending_, false)) scale_in_place(square, rows_ * rows_, reciprocal_norm_);
   if (rows_ > kMaxUnpackedRows) {
     pack_panels({x_, stride_, 1}, rows_, width_, packing_);
-    return multiply({.a = {square, rows_, 1}, .rows = rows_, .inner = rows_, .packed_b = packing_, .columns = width_,
-                     .c = x_, .c_row_stride = stride_, .epilogue = {}, .upper_only = false});
+    return multiply({.a = {square, rows_, 1},
+                     .rows = rows_,
+                     .inner = rows_,
+                     .packed_b = packing_,
+                     .columns = width_,
+                     .c = x_,
+                     .c_row_stride = stride_,
+                     .epilogue = {},
+                     .upper_only = false});
   }
   parallel_for(0, width_ / kPanelColumns, kApplyColumns / kPanelColumns, [&](int64_t begin, int64_t end) {
     const Workspace workspace(apply_workspace_size(rows_));

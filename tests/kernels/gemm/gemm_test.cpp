@@ -73,8 +73,8 @@ void expect_near_reference(const Problem& p, const GemmOptions& options, const s
       // The activations' slopes are below 1.13, and their own error below 2^-21 of the larger of argument and result.
       const double argument = options.scale * sum_bound(a, b, p.inner, p.columns, i, j);
       const double bound = 1.2 * argument + 0x1p-21 * (1.0 + std::abs(want) + 3.0);
-      ASSERT_NEAR(output[i * p.columns + j], want, bound) << p.rows << "x" << p.inner << "x" << p.columns << " at " << i
-                                                          << ", " << j;
+      ASSERT_NEAR(output[i * p.columns + j], want, bound)
+          << p.rows << "x" << p.inner << "x" << p.columns << " at " << i << ", " << j;
     }
   }
 }
@@ -112,8 +112,7 @@ TEST_P(GemmOnEachTarget, EqualsTheReferenceForAllInnerSizes) {
     auto a = random_floats(p.rows * inner, 3);
     auto b = random_floats(inner * p.columns, 4);
     std::vector<float> output(static_cast<size_t>(p.rows * p.columns));
-    ASSERT_TRUE(
-        gemm(matrix(a, p.rows, inner), matrix(b, inner, p.columns), matrix(output, p.rows, p.columns)).ok());
+    ASSERT_TRUE(gemm(matrix(a, p.rows, inner), matrix(b, inner, p.columns), matrix(output, p.rows, p.columns)).ok());
     expect_near_reference(p, {}, a, b, {}, {}, output);
   }
 }
@@ -135,9 +134,9 @@ TEST_P(GemmOnEachTarget, AppliesEveryEpilogue) {
       options.bias = (parts & 2) != 0 ? &bias_view : nullptr;
       options.residual = (parts & 4) != 0 ? &residual_view : nullptr;
       std::vector<float> output(static_cast<size_t>(p.rows * p.columns));
-      ASSERT_TRUE(gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(output, p.rows, p.columns),
-                       options)
-                      .ok());
+      ASSERT_TRUE(
+          gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(output, p.rows, p.columns), options)
+              .ok());
       expect_near_reference(p, options, a, b, bias, residual, output);
     }
   }
@@ -222,9 +221,9 @@ TEST_P(GemmOnEachTarget, KeepsNaNInfinityAndDenormals) {
     GemmOptions options;
     options.activation = activation;
     std::vector<float> output(static_cast<size_t>(p.rows * p.columns));
-    ASSERT_TRUE(gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(output, p.rows, p.columns),
-                     options)
-                    .ok());
+    ASSERT_TRUE(
+        gemm(matrix(a, p.rows, p.inner), matrix(b, p.inner, p.columns), matrix(output, p.rows, p.columns), options)
+            .ok());
     for (int64_t j = 0; j < p.columns; ++j) {
       EXPECT_TRUE(std::isnan(output[j]));
       EXPECT_EQ(output[p.columns + j], kInfinity);

@@ -107,8 +107,18 @@ INSTANTIATE_TEST_SUITE_P(Targets, NewtonSchulzOnEachTarget, ::testing::ValuesIn(
                          [](const auto& target) { return std::string(hwy::TargetName(target.param)); });
 
 TEST_P(NewtonSchulzOnEachTarget, EqualsTheRecurrenceForWideAndTallMatrices) {
-  for (const Size& wide : {Size{1, 1}, {1, 7}, {2, 9}, {3, 40}, {4, 17}, {5, 33}, {13, 64}, {14, 47}, {24, 100},
-                           {29, 61}, {8, 1100}, {40, 96}}) {
+  for (const Size& wide : {Size{1, 1},
+                           {1, 7},
+                           {2, 9},
+                           {3, 40},
+                           {4, 17},
+                           {5, 33},
+                           {13, 64},
+                           {14, 47},
+                           {24, 100},
+                           {29, 61},
+                           {8, 1100},
+                           {40, 96}}) {
     for (const Size& size : {wide, Size{wide.cols, wide.rows}}) {
       if (size.cols > 200) continue;  // the independent reference is cubic in the columns
       const Floats input = random_floats(size.rows * size.cols, 1);

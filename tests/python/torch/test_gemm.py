@@ -55,7 +55,7 @@ def test_bad_input_names_the_argument():
         op(torch.randn(2, 4), packed, 5)
     with pytest.raises(RuntimeError, match="bias: expected \\[5\\], got float32\\[4\\]"):
         op(torch.randn(2, 3), packed, 5, bias=torch.randn(4))
-    with pytest.raises(RuntimeError, match="activation: expected .* got \"tanh\""):
+    with pytest.raises(RuntimeError, match='activation: expected .* got "tanh"'):
         op(torch.randn(2, 3), packed, 5, activation="tanh")
     with pytest.raises(RuntimeError, match="residual: expected"):
         op(torch.randn(2, 3), packed, 5, residual=torch.randn(5, 2))

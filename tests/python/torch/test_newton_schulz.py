@@ -45,11 +45,11 @@ def test_bad_input_names_the_argument():
         op(x, [1.0, 2.0], 1e-7, "auto")
     with pytest.raises(RuntimeError, match="coefficients: expected at least one triple"):
         op(x, [], 1e-7, "auto")
-    with pytest.raises(RuntimeError, match="form: expected .* got \"fast\""):
+    with pytest.raises(RuntimeError, match='form: expected .* got "fast"'):
         op(x, [1.5, -0.5, 0.0], 1e-7, "fast")
     with pytest.raises(RuntimeError, match="TYPE_ERROR: x: expected a float32 tensor"):
         op(x.bfloat16(), [1.5, -0.5, 0.0], 1e-7, "auto")
     with pytest.raises(RuntimeError, match="eps: expected"):
         op(x, [1.5, -0.5, 0.0], -1.0, "auto")
-    with pytest.raises(RuntimeError, match="coefficients: expected \"polar_express\""):
+    with pytest.raises(RuntimeError, match='coefficients: expected "polar_express"'):
         torch.ops.quincunx.newton_schulz_coefficients("best", 5)

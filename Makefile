@@ -32,7 +32,7 @@ format:  ## format all sources by clang-format and ruff
 	@find quincunx tests benchmarks examples \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 clang-format-22 -i
 	@$(PYTHON_ENV) -m ruff check --quiet --fix . ; $(PYTHON_ENV) -m ruff format --quiet .
 
-bench: setup  ## measure every capability against its peers; writes benchmarks/RESULTS.md
+bench: setup bench-peers  ## measure every capability against its peers; writes benchmarks/RESULTS.md
 	@.venv/bin/qx bench all --results benchmarks/RESULTS.md
 
 bench-peers:  ## install the peers of the benchmarks into .venv-peers

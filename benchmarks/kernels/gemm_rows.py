@@ -48,6 +48,7 @@ def _check(calls: dict[str, Callable[[], torch.Tensor]], expected: torch.Tensor,
 
 def calls_for(shape: tuple[int, int, int], peer: openblas.OpenBlas) -> dict[str, Callable[[], torch.Tensor]]:
     """The same product by ours and by each peer."""
+    load_operators()
     rows, columns, inner = shape
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(rows, inner, generator=generator)
@@ -72,7 +73,6 @@ def calls_for(shape: tuple[int, int, int], peer: openblas.OpenBlas) -> dict[str,
 
 
 def measure(shape: tuple[int, int, int], threads: int, context: Context) -> list[Measurement]:
-    load_operators()
     peer = openblas.load(context.checkout)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -49,6 +49,7 @@ def by_ours(batch: torch.Tensor) -> torch.Tensor:
 
 def seconds_of(batch: torch.Tensor, threads: int, context: Context) -> dict[str, list[float]]:
     """Interleaved seconds of ours and of the loop, after a comparison of their results."""
+    load_operators()
     difference = (by_ours(batch) - by_torch_loop(batch)).abs().max().item()
     if not difference <= _LARGEST_DIFFERENCE:
         raise RuntimeError(f"ours and the torch loop differ by {difference:.3g}")

@@ -1,0 +1,84 @@
+"""One tiny run of what each folder of benchmarks/ measures; no time is judged."""
+
+import pathlib
+
+import pytest
+import torch
+from quincunx._library import library_directory
+from quincunx.cli.bench.capability import Context
+from quincunx.cli.bench.command import load_capability
+from quincunx.cli.bench.workers import Workers
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
+# Importing them needs the checkout on the path.
+load_capability("kernels", CHECKOUT)
+from benchmarks.kernels import gemm_rows, newton_schulz_rows, openblas  # noqa: E402
+
+
+class FakePeer:
+    """A peer that computes by torch, `factor` times what it should."""
+
+    name = "a peer"
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def matmul(self, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> None:
+        torch.mm(a, b, out=output).mul_(self._factor)
+
+
+def test_all_sides_of_a_product_agree():
+    calls = gemm_rows.calls_for((5, 18, 7), FakePeer(1.0))
+    assert {"ours", "MKL", "a peer"} <= set(calls)
+
+
+def test_peer_that_computes_something_else_is_refused():
+    with pytest.raises(RuntimeError, match="a peer computes another product"):
+        gemm_rows.calls_for((5, 18, 7), FakePeer(1.01))
+
+
+@pytest.mark.skipif(openblas.library_path(CHECKOUT) is None, reason="no .venv-peers; `make bench-peers` makes it")
+def test_tiny_product_is_measured_against_openblas():
+    (row,) = gemm_rows.measure((5, 18, 7), 1, Context(CHECKOUT, quick=True))
+    assert any(name.startswith("OpenBLAS") for name in row.peers)
+    assert all(len(costs) == len(row.ours) for costs in row.peers.values())
+    assert row.value_of(row.ours[0]) > 0
+
+
+def test_tiny_batch_is_measured_against_the_loop():
+    batch = torch.randn(3, 4, 9, generator=torch.Generator().manual_seed(0))
+    seconds = newton_schulz_rows.seconds_of(batch, 1, Context(CHECKOUT, quick=True))
+    assert len(seconds["ours"]) == len(seconds["torch f32 loop"]) > 0
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (6, 6)])
+def test_loop_maps_the_singular_values_by_the_polynomials(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u, values, vh = torch.linalg.svd(matrix / (matrix.norm() + newton_schulz_rows.EPS), full_matrices=False)
+    flat = newton_schulz_rows.coefficients()
+    for a, b, c in zip(flat[0::3], flat[1::3], flat[2::3], strict=True):
+        values = a * values + b * values**3 + c * values**5
+    torch.testing.assert_close(newton_schulz_rows.by_torch(matrix), u @ values.diag() @ vh)
+
+
+@pytest.mark.skipif(
+    not (library_directory() / "_quincunx_distributed.so").exists(), reason="the mccl backend was not built"
+)
+def test_two_ranks_measure_a_collective_and_a_step():
+    pair = Workers(2, CHECKOUT)
+    try:
+        of_ranks = pair.run(
+            "benchmarks.mccl.collective_rows",
+            "time_operation",
+            operation="all_reduce",
+            num_bytes=8,
+            num_calls=2,
+            rounds=1,
+            bound=True,
+        )
+        assert [set(seconds) for seconds in of_ranks] == [{"mccl", "gloo", "staged memcpy bound"}] * 2
+        options = {"set_id": "step_74x24x1024", "backend": "mccl", "peer": "naive", "rounds": 1}
+        of_ranks = pair.run("benchmarks.muon.step_rows", "time_steps", **options)
+        assert [set(seconds) for seconds in of_ranks] == [{"ours", "naive"}] * 2
+    finally:
+        pair.close()

@@ -17,22 +17,26 @@ ANSWER_SECONDS = 300.0
 _END_SECONDS = 5.0
 
 
+def _answer(module: str, function: str, rank: int, num_ranks: int, store: str, options: dict[str, Any]) -> tuple:
+    """(True, the result) or (False, what was raised)."""
+    try:
+        return True, getattr(importlib.import_module(module), function)(rank, num_ranks, store, **options)
+    except BaseException as error:  # Whatever it is, the parent reports it.
+        return False, f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}"
+
+
 def _run_commands(pipe: Connection, rank: int, num_ranks: int, checkout: str, store: str) -> None:
     """Calls module.function(rank, num_ranks, store, **options) for each command, until the pipe is closed."""
     sys.path.insert(0, checkout)
     import torch
 
     torch.set_num_threads(1)
-    while True:
-        try:
+    try:
+        while True:
             module, function, options = pipe.recv()
-        except EOFError:
-            os._exit(0)  # Groups of a failed row may have threads that would hold up a usual exit.
-        try:
-            result = getattr(importlib.import_module(module), function)(rank, num_ranks, store, **options)
-            pipe.send((True, result))
-        except BaseException as error:  # Whatever it is, the parent reports it.
-            pipe.send((False, f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-2)}"))
+            pipe.send(_answer(module, function, rank, num_ranks, store, options))
+    except (EOFError, ConnectionError):
+        os._exit(0)  # Groups of a failed row may have threads that would hold up a usual exit.
 
 
 class Workers:

@@ -1,6 +1,7 @@
 #include "quincunx/tensor/tensor_view.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace qx {
@@ -135,6 +136,26 @@ bool TensorView::is_contiguous() const {
   for (int i = num_dims_ - 1; i >= 0; --i) {
     if (shape_[i] != 1 && strides_[i] != expected) return false;
     expected *= shape_[i];
+  }
+  return true;
+}
+
+bool TensorView::has_distinct_elements() const {
+  if (num_elements() == 0) return true;
+  std::array<std::pair<uint64_t, uint64_t>, kMaxDims> steps;  // |stride| and size - 1
+  size_t count = 0;
+  for (int i = 0; i < num_dims_; ++i) {
+    const auto stride = static_cast<uint64_t>(strides_[i]);
+    if (shape_[i] > 1) steps[count++] = {strides_[i] < 0 ? 0 - stride : stride, static_cast<uint64_t>(shape_[i]) - 1};
+  }
+  std::sort(steps.begin(), steps.begin() + count);
+  uint64_t extent = 0;  // of the dimensions inside
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t reach = 0;
+    if (steps[i].first <= extent || __builtin_mul_overflow(steps[i].first, steps[i].second, &reach) ||
+        __builtin_add_overflow(extent, reach, &extent)) {
+      return false;
+    }
   }
   return true;
 }

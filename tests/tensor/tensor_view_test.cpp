@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -46,6 +47,23 @@ TEST_F(TensorViewTest, DescribesContiguousMemory) {
   EXPECT_TRUE(tensor.is_contiguous());
   EXPECT_EQ(tensor.to_string(), "float32[2, 3, 4]");
   EXPECT_EQ(elements(tensor), values);
+}
+
+TEST_F(TensorViewTest, TellsWhetherElementsShareMemory) {
+  const auto distinct = [&](const Shape& shape, const Shape& strides) {
+    return TensorView::strided(values.data(), DType::kFloat32, shape, strides)->has_distinct_elements();
+  };
+  EXPECT_TRUE(distinct({2, 3, 4}, {12, 4, 1}));
+  EXPECT_TRUE(distinct({4, 3, 2}, {1, 4, 12}));
+  EXPECT_TRUE(distinct({2, 3}, {-3, 1}));
+  EXPECT_TRUE(distinct({1, 3}, {0, 1}));
+  EXPECT_TRUE(distinct({0, 3}, {0, 0}));
+  EXPECT_TRUE(distinct({}, {}));
+  EXPECT_FALSE(distinct({2, 3}, {0, 1}));
+  EXPECT_FALSE(distinct({2, 3}, {2, 1}));
+  EXPECT_FALSE(distinct({2, 3}, {-2, 1}));
+  EXPECT_FALSE(distinct({3, 3}, {int64_t{1} << 62, int64_t{1} << 61}));
+  EXPECT_FALSE(distinct({3, 3}, {std::numeric_limits<int64_t>::min(), 1}));
 }
 
 TEST_F(TensorViewTest, HoldsScalarsAndEmptyTensors) {

@@ -48,6 +48,17 @@ Status check_shapes(const TensorView& query, const TensorView& key, const Tensor
   return ok_status();
 }
 
+Status check_log_sum_exp(const TensorView& query, const TensorView& lse, std::initializer_list<NamedView> others) {
+  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
+  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
+  for (int i = 0; i < 3; ++i) {
+    if (lse.size(i) == query.size(i)) continue;
+    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
+                            text(lse));
+  }
+  return check_output("log_sum_exp", lse, others);
+}
+
 Status check_options(const TensorView& query, const TensorView& key, const AttentionOptions& options) {
   if (options.scale && !std::isfinite(*options.scale)) {
     return invalid_argument("scale: expected a finite number, got " + std::to_string(*options.scale));
@@ -62,16 +73,7 @@ Status check_options(const TensorView& query, const TensorView& key, const Atten
     return invalid_argument("key_lengths[" + std::to_string(i) + "]: expected 0 to the " + std::to_string(key.size(2)) +
                             " keys, got " + std::to_string(lengths[i]));
   }
-  if (!options.log_sum_exp) return ok_status();
-  const TensorView& lse = *options.log_sum_exp;
-  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
-  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
-  for (int i = 0; i < 3; ++i) {
-    if (lse.size(i) == query.size(i)) continue;
-    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
-                            text(lse));
-  }
-  return check_output("log_sum_exp", lse, {});
+  return ok_status();
 }
 
 Status check_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
@@ -89,7 +91,9 @@ Status check_arguments(const TensorView& query, const TensorView& key, const Ten
       return invalid_argument("output: is the same memory as " + std::string(name));
     }
   }
-  return ok_status();
+  if (!options.log_sum_exp) return ok_status();
+  return check_log_sum_exp(query, *options.log_sum_exp,
+                           {{"query", &query}, {"key", &key}, {"value", &value}, {"output", &output}});
 }
 
 StridedRows head_rows(const TensorView& view, int64_t batch, int64_t head, int64_t first_row = 0) {
@@ -114,16 +118,21 @@ class Attention {
         query_blocks_((query.size(2) + kAttentionQueryBlock - 1) / kAttentionQueryBlock) {}
 
   // The key/value heads of all batch items, a group at a time.
-  void run() {
+  Status run() {
     const int64_t num_heads = key_.size(0) * key_.size(1);
     const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedBytes / 4 / head_floats_;
     const int64_t group = std::clamp<int64_t>(fit, 1, num_heads);
     const auto packed = hwy::AllocateAligned<float>(static_cast<size_t>(std::max<int64_t>(group * head_floats_, 1)));
+    if (packed == nullptr) {
+      return resource_exhausted("key: no memory for a packed copy of " + std::to_string(group) + " heads of key " +
+                                text(key_) + " and value " + text(value_));
+    }
     for (int64_t first = 0; first < num_heads; first += group) {
       const int64_t count = std::min(group, num_heads - first);
       pack(first, count, packed.get());
       attend(first, count, packed.get());
     }
+    return ok_status();
   }
 
  private:
@@ -211,8 +220,7 @@ Status attention(const TensorView& query, const TensorView& key, const TensorVie
                  const AttentionOptions& options, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_arguments(query, key, value, options, output));
   if (output.num_elements() == 0) return ok_status();
-  Attention(query, key, value, options, output).run();
-  return ok_status();
+  return Attention(query, key, value, options, output).run();
 }
 
 }  // namespace qx::kernels

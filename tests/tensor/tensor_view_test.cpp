@@ -49,6 +49,17 @@ TEST_F(TensorViewTest, DescribesContiguousMemory) {
   EXPECT_EQ(elements(tensor), values);
 }
 
+TEST_F(TensorViewTest, SlicesWithoutOverflow) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const auto empty = TensorView::contiguous(values.data(), DType::kFloat32, Shape{7, 0, kHuge}).value();
+  EXPECT_THAT(empty.slice(0, 0, 7, 3)->shape(), ElementsAre(3, 0, kHuge));
+  const auto far = TensorView::strided(values.data(), DType::kFloat32, Shape{5}, Shape{kHuge}).value();
+  EXPECT_THAT(far.slice(0, 0, 5, 3).status().message(),
+              HasSubstr("dim: the stride 4611686018427387904 of dimension 0"));
+  EXPECT_THAT(far.select(0, 1).status().message(), HasSubstr("reaches beyond 64 bits"));
+  EXPECT_TRUE(far.select(0, 0).ok());
+}
+
 TEST_F(TensorViewTest, TellsWhetherElementsShareMemory) {
   const auto distinct = [&](const Shape& shape, const Shape& strides) {
     return TensorView::strided(values.data(), DType::kFloat32, shape, strides)->has_distinct_elements();
@@ -147,6 +158,9 @@ TEST_F(TensorViewTest, PassesThroughDlpack) {
   EXPECT_THAT(TensorView::from_dlpack(exported).value().strides(), ElementsAre(6, 2, 1));
   exported.ndim = 9;
   EXPECT_THAT(TensorView::from_dlpack(exported).status().message(), HasSubstr("ndim"));
+  exported.ndim = 3;
+  exported.shape = nullptr;
+  EXPECT_EQ(TensorView::from_dlpack(exported).status().message(), "shape: null pointer for 3 dimensions");
 }
 
 TEST_F(TensorViewTest, KeepsEveryDtypeThroughDlpackButTheEightBitFloats) {

@@ -340,6 +340,25 @@ def test_meshes_of_some_ranks_work(run_ranks):
     run_ranks(3, body)
 
 
+def test_planning_again_makes_no_further_process_groups(run_ranks):
+    def body(rank, world):
+        mesh = DeviceMesh("cpu", torch.arange(2).view(1, 2))
+        if rank >= 2:
+            return 0
+        param = nn.Parameter(distribute_tensor(random_matrix(4, 6), mesh, [Replicate(), Shard(0)]))
+        optimizer = Muon([param])
+        made = []
+        original = dist.new_group
+        dist.new_group = lambda *arguments, **options: made.append(None) or original(*arguments, **options)
+        for _ in range(3):
+            optimizer.load_state_dict(optimizer.state_dict())
+            param.grad = distribute_tensor(random_matrix(4, 6), mesh, param.placements)
+            optimizer.step()
+        return len(made)
+
+    assert run_ranks(3, body) == [0, 0, 0]
+
+
 def test_hybrid_fsdp_with_mixed_precision_orthogonalises_once(run_ranks):
     def body(rank, world):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))

@@ -182,5 +182,5 @@ def checkpoint_wrapper(module: torch.nn.Module, policy: Policy | Mapping | None 
 
 
 def counters() -> dict[str, int]:
-    """Since the process began: regions, replays, operators inspected, results saved, swapped, and answered from those."""
+    """Since the process began: regions, replays, operators inspected, results saved, swapped, answered from those."""
     return _extension.load().counters()

@@ -242,6 +242,7 @@ void Frame::run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys
   bool shares = false;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     if ((*stack)[i].isTensor()) results.push_back((*stack)[i].toTensor());
+    for_each_tensor((*stack)[i], [&](const at::Tensor& tensor) { on_meta |= tensor.is_meta(); });
     for_each_tensor((*stack)[i], [&](const at::Tensor& tensor) {
       if (!tensor.has_storage()) return;
       c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
@@ -252,7 +253,8 @@ void Frame::run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys
       }
     });
   }
-  if (!record || replaying_) return;
+  // Tensors without data are a compiler's, which works in the forward only.
+  if (!record || replaying_ || on_meta) return;
   ++record->num_forward;
   if (shares || results.empty() || !results.front().defined() || !results.front().has_storage()) return;
   Scope& scope = scopes_.back();

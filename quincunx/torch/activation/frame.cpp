@@ -93,6 +93,7 @@ void Frame::finish_forward() {
     const py::gil_scoped_release release;
     for (const auto& extent : extents_) extent->arena->finish_write(extent);
   }
+  forward_finished_ = true;
   made_here_.clear();
   kept_by_storage_.clear();
   if (extents_.empty()) return;
@@ -122,8 +123,8 @@ bool Frame::collect(const at::Tensor& tensor) {
               " of the forward; the function must do the same both times");
   if (const auto slot = slots_[index].lock(); slot && !slot->value.defined()) {
     TORCH_CHECK(tensor.sizes().equals(slot->sizes) && tensor.scalar_type() == slot->dtype, "checkpoint: saved tensor ",
-                index, " was ", slot->dtype, " ", slot->sizes, " in the forward and is ", tensor.scalar_type(), " ",
-                tensor.sizes(), " in the replay; the function must do the same both times");
+                index, " was ", slot->dtype, " ", at::IntArrayRef(slot->sizes), " in the forward and is ",
+                tensor.scalar_type(), " ", tensor.sizes(), " in the replay; the function must do the same both times");
     slot->value = alias_of(tensor);
     slot->version = version_of(tensor);
   }
@@ -137,16 +138,19 @@ bool Frame::collect(const at::Tensor& tensor) {
 at::Tensor Frame::unpack(const py::object& packed) {
   if (!py::isinstance<Handle>(packed)) return packed.cast<at::Tensor>();
   const Handle handle = packed.cast<Handle>();
+  TORCH_CHECK_NOT_IMPLEMENTED(handle.frame->forward_finished_,
+                              "checkpoint: backward runs through a region whose forward has not ended; "
+                              "differentiate outside of the region");
   if (!handle.slot->value.defined()) handle.frame->replay(handle.frame);
   TORCH_CHECK(handle.slot->value.defined(),
               "checkpoint: the replay saves fewer tensors than the forward; the function must do the same both times");
-  at::Tensor value = std::move(handle.slot->value);
-  handle.slot->value = at::Tensor();
+  // Stays until the node lets go of what it saved: a node may unpack it more than once.
+  const at::Tensor& value = handle.slot->value;
   TORCH_CHECK(version_of(value) == handle.slot->version, "checkpoint: a tensor saved for backward (",
-              handle.slot->dtype, " ", handle.slot->sizes,
+              handle.slot->dtype, " ", at::IntArrayRef(handle.slot->sizes),
               ") was changed in place after it was saved: it is at version ", version_of(value), ", expected version ",
               handle.slot->version);
-  return value;
+  return alias_of(value);
 }
 
 std::vector<std::pair<std::optional<at::Tensor>, std::string>> Frame::changed_tensors() const {

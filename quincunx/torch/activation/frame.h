@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -56,7 +57,7 @@ struct Handle {
 };
 
 struct Counters {
-  int64_t regions = 0, replays = 0, inspected = 0, kept_saved = 0, kept_swapped = 0, answered = 0;
+  std::atomic<int64_t> regions = 0, replays = 0, inspected = 0, kept_saved = 0, kept_swapped = 0, answered = 0;
 };
 Counters& counters();
 
@@ -106,6 +107,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   std::vector<Scope> scopes_;
   bool replaying_ = false;
+  bool forward_finished_ = false;
   std::vector<std::weak_ptr<Slot>> slots_;
   size_t num_collected_ = 0;
   std::unordered_map<const void*, OperatorRecord> records_;

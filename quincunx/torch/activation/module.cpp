@@ -65,12 +65,12 @@ void bind_frame(py::module_& module) {
 py::dict counters_as_dict() {
   const Counters& now = counters();
   py::dict result;
-  result["regions"] = now.regions;
-  result["replays"] = now.replays;
-  result["inspected"] = now.inspected;
-  result["saved"] = now.kept_saved;
-  result["swapped"] = now.kept_swapped;
-  result["answered"] = now.answered;
+  result["regions"] = now.regions.load();
+  result["replays"] = now.replays.load();
+  result["inspected"] = now.inspected.load();
+  result["saved"] = now.kept_saved.load();
+  result["swapped"] = now.kept_swapped.load();
+  result["answered"] = now.answered.load();
   return result;
 }
 

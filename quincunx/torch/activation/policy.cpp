@@ -6,6 +6,7 @@ namespace qx::activation {
 
 Action Policy::decide(const c10::OperatorHandle& op, const std::vector<std::string>& modules,
                       const std::vector<at::Tensor>& results, std::vector<int64_t>& counters) {
+  const std::lock_guard lock(mutex_);
   const auto [found, is_new] = candidates_.try_emplace(&op.schema());
   if (is_new) {
     const auto& name = op.operator_name();
@@ -32,6 +33,7 @@ Action Policy::decide(const c10::OperatorHandle& op, const std::vector<std::stri
 }
 
 std::vector<int64_t> Policy::num_matched() const {
+  const std::lock_guard lock(mutex_);
   std::vector<int64_t> counts;
   for (const Rule& rule : rules_) counts.push_back(rule.num_matched);
   return counts;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -44,6 +45,7 @@ class Policy {
   std::vector<int64_t> num_matched() const;
 
  private:
+  mutable std::mutex mutex_;  // threads may run regions under one policy
   std::vector<Rule> rules_;
   const Action otherwise_;
   const std::shared_ptr<SwapArena> arena_;

@@ -4,9 +4,10 @@ import warnings
 
 import pytest
 import torch
-from quincunx import activation
 from quincunx.activation import Action, Policy, Rule, checkpoint
 from torch import nn
+
+from quincunx import activation
 
 
 def kept(policy, fn, action="saved"):

@@ -4,19 +4,17 @@ import warnings
 
 import pytest
 import torch
-from quincunx.activation import Action, Policy, Rule, checkpoint
+from quincunx.activation import Action, Policy, Rule, checkpoint, counters
 from torch import nn
-
-from quincunx import activation
 
 
 def kept(policy, fn, action="saved"):
     """How many results the region of fn keeps."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        before = activation.counters()[action]
+        before = counters()[action]
         checkpoint(fn, x(), policy=policy).sum().backward()
-        return activation.counters()[action] - before
+        return counters()[action] - before
 
 
 def x():

@@ -9,10 +9,8 @@ import weakref
 import numpy
 import pytest
 import torch
-from quincunx.activation import Policy, Rule, checkpoint, checkpoint_wrapper
+from quincunx.activation import Policy, Rule, checkpoint, checkpoint_wrapper, counters
 from torch import nn
-
-from quincunx import activation
 
 ACTIONS = ("RECOMPUTE", "SAVE", "SWAP")
 
@@ -214,9 +212,9 @@ def test_an_exception_in_the_forward_leaves_no_region_behind():
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(ZeroDivisionError):
         checkpoint(lambda t: t.sin() * (1 // 0), x)
-    inspected = activation.counters()["inspected"]
+    inspected = counters()["inspected"]
     x.sin()
-    assert activation.counters()["inspected"] == inspected
+    assert counters()["inspected"] == inspected
 
 
 def test_an_exception_in_the_replay_reaches_the_caller_and_can_be_retried():
@@ -274,10 +272,10 @@ def test_nothing_leaks_over_200_iterations():
 
 
 def test_without_gradients_the_function_is_just_called():
-    before = activation.counters()["regions"]
+    before = counters()["regions"]
     with torch.no_grad():
         assert checkpoint(torch.sin, torch.zeros(2)).sum() == 0
-    assert activation.counters()["regions"] == before
+    assert counters()["regions"] == before
 
 
 def test_a_wrapped_module_keeps_its_names_and_class():

@@ -6,9 +6,9 @@ from quincunx.activation import Policy, Rule, checkpoint, checkpoint_wrapper
 from torch import nn
 
 POLICIES = {
-    "recompute": dict(default="RECOMPUTE"),
-    "mixed": dict(rules=[Rule(op="aten.addmm", action="SAVE"), Rule(op="aten.tanh", action="SWAP")]),
-    "swap": dict(default="SWAP"),
+    "recompute": {"default": "RECOMPUTE"},
+    "mixed": {"rules": [Rule(op="aten.addmm", action="SAVE"), Rule(op="aten.tanh", action="SWAP")]},
+    "swap": {"default": "SWAP"},
 }
 
 

@@ -7,9 +7,7 @@ import textwrap
 
 import pytest
 import torch
-from quincunx.activation import Policy, Rule, checkpoint, swap_arena
-
-from quincunx import activation
+from quincunx.activation import Policy, Rule, checkpoint, counters, swap_arena
 
 
 def swap_all(budget_bytes=1 << 26, **options):
@@ -185,7 +183,7 @@ def test_sparse_results_are_computed_again():
 
 def test_what_is_smaller_than_the_rule_says_stays():
     policy = Policy([Rule(op="aten.sin", min_bytes=4000, action="SWAP")])
-    before = activation.counters()["swapped"]
+    before = counters()["swapped"]
     x = torch.randn(1000, requires_grad=True)
     checkpoint(lambda t: t[:10].sin() + t.sin().sum(), x, policy=policy).sum().backward()
-    assert activation.counters()["swapped"] == before + 1
+    assert counters()["swapped"] == before + 1

@@ -32,16 +32,21 @@ class Attention {
         query_blocks_((query.size(2) + kAttentionQueryBlock - 1) / kAttentionQueryBlock) {}
 
   // The key/value heads of all batch items, a group at a time.
-  void run() {
+  Status run() {
     const int64_t num_heads = key_.size(0) * key_.size(1);
     const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedAttentionBytes / 4 / head_floats_;
     const int64_t group = std::clamp<int64_t>(fit, 1, num_heads);
     const auto packed = hwy::AllocateAligned<float>(static_cast<size_t>(std::max<int64_t>(group * head_floats_, 1)));
+    if (packed == nullptr) {
+      return resource_exhausted("key: no memory for a packed copy of " + std::to_string(group) + " heads of key " +
+                                key_.to_string() + " and value " + value_.to_string());
+    }
     for (int64_t first = 0; first < num_heads; first += group) {
       const int64_t count = std::min(group, num_heads - first);
       pack(first, count, packed.get());
       attend(first, count, packed.get());
     }
+    return ok_status();
   }
 
  private:
@@ -132,8 +137,7 @@ Status attention(const TensorView& query, const TensorView& key, const TensorVie
                  const AttentionOptions& options, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_attention_arguments(query, key, value, options, output));
   if (output.num_elements() == 0) return ok_status();
-  Attention(query, key, value, options, output).run();
-  return ok_status();
+  return Attention(query, key, value, options, output).run();
 }
 
 }  // namespace qx::kernels

@@ -39,6 +39,17 @@ Status check_shapes(const TensorView& query, const TensorView& key, const Tensor
   return ok_status();
 }
 
+Status check_log_sum_exp(const TensorView& query, const TensorView& lse, std::initializer_list<NamedView> others) {
+  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
+  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
+  for (int i = 0; i < 3; ++i) {
+    if (lse.size(i) == query.size(i)) continue;
+    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
+                            text(lse));
+  }
+  return check_output("log_sum_exp", lse, others);
+}
+
 Status check_options(const TensorView& query, const TensorView& key, const AttentionOptions& options) {
   if (options.scale && !std::isfinite(*options.scale)) {
     return invalid_argument("scale: expected a finite number, got " + std::to_string(*options.scale));
@@ -53,16 +64,7 @@ Status check_options(const TensorView& query, const TensorView& key, const Atten
     return invalid_argument("key_lengths[" + std::to_string(i) + "]: expected 0 to the " + std::to_string(key.size(2)) +
                             " keys, got " + std::to_string(lengths[i]));
   }
-  if (!options.log_sum_exp) return ok_status();
-  const TensorView& lse = *options.log_sum_exp;
-  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
-  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
-  for (int i = 0; i < 3; ++i) {
-    if (lse.size(i) == query.size(i)) continue;
-    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
-                            text(lse));
-  }
-  return check_output("log_sum_exp", lse, {});
+  return ok_status();
 }
 
 }  // namespace
@@ -82,7 +84,9 @@ Status check_attention_arguments(const TensorView& query, const TensorView& key,
       return invalid_argument("output: is the same memory as " + std::string(name));
     }
   }
-  return ok_status();
+  if (!options.log_sum_exp) return ok_status();
+  return check_log_sum_exp(query, *options.log_sum_exp,
+                           {{"query", &query}, {"key", &key}, {"value", &value}, {"output", &output}});
 }
 
 }  // namespace qx::kernels

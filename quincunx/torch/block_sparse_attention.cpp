@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quincunx/kernels/block_sparse_attention/block_selection.h"
+#include "quincunx/kernels/block_sparse_attention/block_sparse_backward.h"
 #include "quincunx/kernels/block_sparse_attention/tile_order.h"
 #include "quincunx/torch/tensor_bridge.h"
 
@@ -70,6 +71,36 @@ std::tuple<Tensor, Tensor> block_sparse_attention(const Tensor& query, const Ten
   if (order.has_value()) options.query_order = options.key_order = numbers("order", *order);
   throw_if_error(kernels::block_sparse_attention(q, k, v, options, float32_view("output", output)));
   return {output, lse};
+}
+
+// Gradients of query, key and value.
+std::tuple<Tensor, Tensor, Tensor> block_sparse_attention_backward(
+    const Tensor& output_grad, std::optional<Tensor> log_sum_exp_grad, const Tensor& query, const Tensor& key,
+    const Tensor& value, const Tensor& output, const Tensor& log_sum_exp, const Tensor& select_idx,
+    const Tensor& select_num_idx, const Tensor& query_starts, const Tensor& key_starts, std::optional<Tensor> order,
+    std::optional<double> scale, bool causal, const std::vector<int64_t>& key_lengths) {
+  const kernels::BlockSparseForward forward{float32_view("query", query), float32_view("key", key),
+                                            float32_view("value", value), float32_view("output", output)};
+  kernels::BlockSparseOptions options;
+  options.attention.scale = narrowed(scale);
+  options.attention.causal = causal;
+  options.attention.key_lengths = key_lengths;
+  options.attention.log_sum_exp = float32_view("log_sum_exp", log_sum_exp);
+  options.query_starts = numbers("query_starts", query_starts);
+  options.key_starts = numbers("key_starts", key_starts);
+  options.select_idx = int64_view("select_idx", select_idx);
+  options.select_num_idx = int64_view("select_num_idx", select_num_idx);
+  if (order.has_value()) options.query_order = options.key_order = numbers("order", *order);
+  kernels::BlockSparseGradients gradients{float32_view("output_grad", output_grad)};
+  if (log_sum_exp_grad.has_value()) gradients.log_sum_exp = float32_view("log_sum_exp_grad", *log_sum_exp_grad);
+  Tensor query_grad = torch::stable::new_empty(query, query.sizes());
+  Tensor key_grad = torch::stable::new_empty(key, key.sizes());
+  Tensor value_grad = torch::stable::new_empty(value, value.sizes());
+  throw_if_error(kernels::block_sparse_attention_backward(
+      forward, options, gradients,
+      {float32_view("query_grad", query_grad), float32_view("key_grad", key_grad),
+       float32_view("value_grad", value_grad)}));
+  return {query_grad, key_grad, value_grad};
 }
 
 std::array<int64_t, 3> three(std::string_view name, const std::vector<int64_t>& sizes) {
@@ -170,6 +201,11 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
       "Tensor query_starts, Tensor key_starts, Tensor? order=None, float? scale=None, bool causal=False, "
       "int[] key_lengths=[]) -> (Tensor output, Tensor log_sum_exp)");
   library.def(
+      "block_sparse_attention_backward(Tensor output_grad, Tensor? log_sum_exp_grad, Tensor query, Tensor key, "
+      "Tensor value, Tensor output, Tensor log_sum_exp, Tensor select_idx, Tensor select_num_idx, Tensor query_starts, "
+      "Tensor key_starts, Tensor? order, float? scale, bool causal, int[] key_lengths) "
+      "-> (Tensor query_grad, Tensor key_grad, Tensor value_grad)");
+  library.def(
       "tile_order(int[] latent_shape, int[] tile, int text_len, bool text_first, bool first_frame_apart) "
       "-> (Tensor order, Tensor starts, Tensor tiles)");
   library.def(
@@ -180,6 +216,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("block_sparse_attention", TORCH_BOX(&qx::torch_bridge::block_sparse_attention));
+  library.impl("block_sparse_attention_backward", TORCH_BOX(&qx::torch_bridge::block_sparse_attention_backward));
   library.impl("select_blocks", TORCH_BOX(&qx::torch_bridge::select_blocks));
   library.impl("top_k_blocks", TORCH_BOX(&qx::torch_bridge::top_k_blocks));
 }

@@ -15,16 +15,6 @@ def check_tensors(layout_dims: str, **tensors: Tensor) -> None:
             raise ValueError(f"{name}: expected 4 dimensions ({layout_dims}), got shape {list(tensor.shape)}")
 
 
-def check_no_gradient(function: str, **tensors: Tensor) -> None:
-    """Refuses what autograd would silently cut."""
-    for name, tensor in tensors.items():
-        if torch.is_grad_enabled() and tensor.requires_grad:
-            raise NotImplementedError(
-                f"{name}: expected a tensor that requires no gradient, because {function} has no backward pass; "
-                "call it under torch.no_grad() or pass a detached tensor"
-            )
-
-
 def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

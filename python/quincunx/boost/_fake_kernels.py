@@ -27,6 +27,11 @@ def _block_sparse_attention(
     return output, query.new_empty(query.shape[:-1])
 
 
+@torch.library.register_fake("quincunx::block_sparse_attention_backward")
+def _block_sparse_attention_backward(output_grad, log_sum_exp_grad, query, key, value, *_):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+
+
 @torch.library.register_fake("quincunx::tile_order")
 def _tile_order(latent_shape, tile, text_len, text_first, first_frame_apart):
     frames, height, width = latent_shape

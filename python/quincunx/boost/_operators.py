@@ -1,4 +1,4 @@
-"""torch.ops.quincunx with this package's operators and their fake kernels registered."""
+"""torch.ops.quincunx with this package's operators, their fake kernels and derivatives registered."""
 
 import functools
 import importlib
@@ -12,6 +12,7 @@ from .._library import load_operators
 def _load() -> None:
     load_operators()
     importlib.import_module("._fake_kernels", __package__)
+    importlib.import_module("._gradients", __package__)
 
 
 _load()

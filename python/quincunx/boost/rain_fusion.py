@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_no_gradient, check_tensors, flag, integers
+from ._arguments import check_tensors, flag, integers
 from ._operators import operators
 
 
@@ -50,11 +50,9 @@ def rain_fusion_attention(
     same without M: how many entries of a list count. Those must rise; the others are not read (-1 by custom).
     scale: 1 / sqrt(D) unless given. causal: query i sees keys up to i + S_kv - S_q. key_lengths: one a batch item; keys
     at and after it are padding. A query that sees no key gives zeros and a log-sum-exp of -inf.
-
-    There is no backward pass: NotImplementedError if a gradient is required.
+    Differentiable once, both results.
     """
     check_tensors("batch, heads, length, head size", query=query, key=key, value=value)
-    check_no_gradient("rain_fusion_attention", query=query, key=key, value=value)
     query_block, key_block = integers("block_shape", block_shape, 2, 1, "queries, keys")
     num_blocks = -(-query.shape[2] // query_block)
     idx = _lists("select_idx", select_idx, 1, query, num_blocks)

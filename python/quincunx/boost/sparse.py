@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_no_gradient, check_tensors, choice, flag, integer, integers
+from ._arguments import check_tensors, choice, flag, integer, integers
 from ._operators import operators
 
 _RULES = {"topk": "sparsity", "cdf": "cdf_threshold", "window": "window"}
@@ -103,10 +103,9 @@ def sparse_attention(
     keep_first_frame join these tokens with all, both ways, the first frame having tiles of its own; keep_sink: the
     first blocks are seen by all; keep_recent: a block sees itself and those before it, as many in all.
 
-    There is no backward pass: NotImplementedError if a gradient is required.
+    Differentiable once; the choice of blocks is a constant.
     """
     check_tensors("batch, heads, length, head size in the order of layout", q=q, k=k, v=v)
-    check_no_gradient("sparse_attention", q=q, k=k, v=v)
     if choice("layout", layout, _LAYOUTS) == "BSND":
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     latent = integers("latent_shape", latent_shape, 3, 1, "frames, height, width")
@@ -120,7 +119,9 @@ def sparse_attention(
     reach, part = (amount, 0.0) if rule == "window" else ((0, 0, 0), amount)
     with core_errors():
         order, starts, tiles = _tile_order(latent, sizes, text_len, first, keep_first_frame)
-        idx, num, density = operators.select_blocks(q, k, order, starts, tiles, rule, part, reach, keep, scale)
+        idx, num, density = operators.select_blocks(
+            q.detach(), k.detach(), order, starts, tiles, rule, part, reach, keep, scale
+        )
         output, _ = operators.block_sparse_attention(q, k, v, idx, num, starts, starts, order, scale)
     return SparseAttention(output.transpose(1, 2) if layout == "BSND" else output, density)
 

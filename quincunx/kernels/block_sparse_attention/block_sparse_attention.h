@@ -1,4 +1,4 @@
-// Scaled dot product attention, forward, in which each block of queries sees a list of blocks of keys.
+// Scaled dot product attention in which each block of queries sees a list of blocks of keys.
 #pragma once
 
 #include <span>

@@ -220,11 +220,6 @@ BAD = {
     "causal": (lambda a: a | {"causal": 1}, TypeError, "causal: expected True or False, got 1"),
     "scale": (lambda a: a | {"scale": float("inf")}, ValueError, "scale: expected a finite number"),
     "key_lengths": (lambda a: a | {"key_lengths": [50]}, ValueError, "key_lengths: expected one for each of the 2"),
-    "gradient": (
-        lambda a: a | {"query": a["query"].requires_grad_()},
-        NotImplementedError,
-        "query: expected a tensor that requires no gradient",
-    ),
 }
 
 

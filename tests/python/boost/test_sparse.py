@@ -297,10 +297,27 @@ def test_bad_tensors_are_named():
         sparse_attention(q, k[:, :, :30], v, **call)
     with pytest.raises(TypeError, match="query: expected a float32 tensor on the CPU"):
         sparse_attention(q.half(), k, v, **call)
-    with pytest.raises(NotImplementedError, match="v: expected a tensor that requires no gradient"):
-        sparse_attention(q, k, v.requires_grad_(), **call)
-    with torch.no_grad():
-        sparse_attention(q, k, v, **call)
+
+
+def test_gradients_are_those_of_the_chosen_blocks():
+    q, k, v = (t.requires_grad_() for t in structured(1, 2, (2, 5, 6), 16, 7))
+    call = {"latent_shape": (2, 5, 6), "tile": (1, 2, 4), "text_len": 7}
+    result = sparse_attention(q, k, v, **call, sparsity=0.5)
+    assert not result.density.requires_grad
+    weight = torch.randn_like(result.output)
+    actual = torch.autograd.grad((result.output * weight).sum(), (q, k, v))
+    order, starts, tiles = operators.tile_order((2, 5, 6), (1, 2, 4), 7, True, False)
+    chosen = operators.select_blocks(q.detach(), k.detach(), order, starts, tiles, "topk", 0.5, (0, 0, 0), (0, 1, 0, 0))
+    blocks = [order[a:b].tolist() for a, b in itertools.pairwise(starts.tolist())]
+    named = [(None, tokens) for tokens in blocks]
+    masks = [
+        token_mask(named, lambda i, j, h=h: j in chosen[0][0, h, i, : chosen[1][0, h, i]].tolist(), q.shape[2])
+        for h in range(2)
+    ]
+    expected = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    output, _ = masked_attention(*expected, torch.stack(masks)[None])
+    for ours, theirs in zip(actual, torch.autograd.grad((output * weight).sum(), expected), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=20 * ATOL)
 
 
 INFINITY = float("inf")

@@ -43,3 +43,8 @@ def flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
     return value
+
+
+def may_use_cache(tensor: Tensor) -> bool:
+    """Not in a compiled graph, which would keep a cached tensor as a constant, nor for fake tensors and subclasses."""
+    return type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()

@@ -11,7 +11,7 @@ from ._operators import operators
 
 
 def _starts(length: int, block: int) -> Tensor:
-    return torch.cat([torch.arange(0, length, block), torch.tensor([length])])
+    return torch.tensor([*range(0, length, block), length], device="cpu")
 
 
 def _lists(name: str, lists: Tensor, trailing: int, query: Tensor, num_blocks: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_tensors, choice, flag, integers, is_int
+from ._arguments import check_tensors, choice, flag, integers, is_int, may_use_cache
 from ._operators import operators
 
 _LAYOUTS = ("BSND", "BNSD")
@@ -18,9 +18,9 @@ def _tables(theta: float, dims: tuple[int, ...], grid: tuple[int, ...], length: 
     """float32 cos and sin [length, pairs] of angles in double precision; positions beyond the grid stand still."""
     angles = []
     for axis, (dim, size) in enumerate(zip(dims, grid, strict=True)):
-        frequencies = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        frequencies = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim)
         shape = [size if i == axis else 1 for i in range(3)] + [dim // 2]
-        along = torch.outer(torch.arange(size, dtype=torch.float64), frequencies).view(shape)
+        along = torch.outer(torch.arange(size, dtype=torch.float64, device="cpu"), frequencies).view(shape)
         angles.append(along.expand(*grid, dim // 2))
     angles = torch.cat(angles, dim=-1).flatten(0, 2)
     angles = torch.nn.functional.pad(angles, (0, 0, 0, length - angles.shape[0]))
@@ -28,11 +28,11 @@ def _tables(theta: float, dims: tuple[int, ...], grid: tuple[int, ...], length: 
 
 
 # Bounded: a pair of tables for 75,600 tokens and a head size of 128 takes 39 MB.
-_cached_tables = functools.lru_cache(maxsize=8)(_tables)
-
-
-def _rope_tables(*key) -> tuple[Tensor, Tensor]:
-    return _tables(*key) if torch.compiler.is_compiling() else _cached_tables(*key)
+@functools.lru_cache(maxsize=8)
+def _cached_tables(*key) -> tuple[Tensor, Tensor]:
+    # Tensors made in inference mode could not be saved for a later backward pass.
+    with torch.inference_mode(False):
+        return _tables(*key)
 
 
 class _Rotation(torch.autograd.Function):
@@ -101,9 +101,10 @@ def rope(
     axis_dims = _axis_dims(dims, x.shape[3])
     length = x.shape[sequence_dim]
     grids = _grids(grid, x.shape[0], length)
+    make_tables = _cached_tables if may_use_cache(x) else _tables
 
     def turned(part: Tensor, of_grid: tuple[int, ...]) -> Tensor:
-        cos, sin = _rope_tables(float(theta), axis_dims, of_grid, length)
+        cos, sin = make_tables(float(theta), axis_dims, of_grid, length)
         return _Rotation.apply(part, cos, sin, interleaved, sequence_dim)
 
     if len(set(grids)) <= 1:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_tensors, choice, flag, integer, integers
+from ._arguments import check_tensors, choice, flag, integer, integers, may_use_cache
 from ._operators import operators
 
 _RULES = {"topk": "sparsity", "cdf": "cdf_threshold", "window": "window"}
@@ -27,12 +27,11 @@ def _tiles(latent: tuple, tile: tuple, text_len: int, text_first: bool, first_fr
 
 
 # An order of 75,600 tokens takes 0.6 MB.
-_cached_tiles = functools.lru_cache(maxsize=64)(_tiles)
-
-
-def _tile_order(*key) -> tuple[Tensor, ...]:
-    # A compiled graph makes the order itself: tracing would keep another call's tensors as constants.
-    return _tiles(*key) if torch.compiler.is_compiling() else _cached_tiles(*key)
+@functools.lru_cache(maxsize=64)
+def _cached_tiles(*key) -> tuple[Tensor, ...]:
+    # Tensors made in inference mode could not be saved for a later backward pass.
+    with torch.inference_mode(False):
+        return _tiles(*key)
 
 
 def _rule_amount(rule: str, **amounts) -> float | tuple[int, ...]:
@@ -118,7 +117,8 @@ def sparse_attention(
     _check_lengths(q, k, v, latent, text_len)
     reach, part = (amount, 0.0) if rule == "window" else ((0, 0, 0), amount)
     with core_errors():
-        order, starts, tiles = _tile_order(latent, sizes, text_len, first, keep_first_frame)
+        make_tiles = _cached_tiles if may_use_cache(q) else _tiles
+        order, starts, tiles = make_tiles(latent, sizes, text_len, first, keep_first_frame)
         idx, num, density = operators.select_blocks(
             q.detach(), k.detach(), order, starts, tiles, rule, part, reach, keep, scale
         )

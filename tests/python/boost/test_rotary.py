@@ -84,6 +84,15 @@ def test_gradient_turns_back():
     torch.testing.assert_close(x.grad.double(), reference.grad, rtol=0, atol=ATOL)
 
 
+def test_tables_made_in_inference_mode_serve_training_too():
+    rotary._cached_tables.cache_clear()
+    x = torch.randn(1, 24, 2, 16)
+    with torch.inference_mode():
+        rope(x, (2, 3, 4))
+    rope(x.requires_grad_(), (2, 3, 4)).sum().backward()
+    assert x.grad is not None
+
+
 def test_tables_are_kept_but_not_without_bound():
     rotary._cached_tables.cache_clear()
     x = torch.randn(1, 40, 1, 12)

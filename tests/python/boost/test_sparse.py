@@ -299,6 +299,23 @@ def test_bad_tensors_are_named():
         sparse_attention(q.half(), k, v, **call)
 
 
+def test_an_order_made_in_inference_mode_serves_training_too():
+    q, k, v = structured(1, 1, (3, 3, 3), 8)
+    with torch.inference_mode():
+        sparse_attention(q, k, v, latent_shape=(3, 3, 3), sparsity=0.5, tile=(1, 3, 2))
+    q.requires_grad_()
+    sparse_attention(q, k, v, latent_shape=(3, 3, 3), sparsity=0.5, tile=(1, 3, 2)).output.sum().backward()
+    assert q.grad is not None
+
+
+def test_fake_tensors_leave_nothing_in_the_cache():
+    call = {"latent_shape": (3, 2, 5), "sparsity": 0.5, "tile": (1, 2, 2)}
+    with torch._subclasses.FakeTensorMode():
+        fake = sparse_attention(*torch.randn(3, 1, 1, 30, 8), **call)
+    assert fake.output.shape == (1, 1, 30, 8)
+    assert sparse_attention(*torch.randn(3, 1, 1, 30, 8), **call).density > 0
+
+
 def test_gradients_are_those_of_the_chosen_blocks():
     q, k, v = (t.requires_grad_() for t in structured(1, 2, (2, 5, 6), 16, 7))
     call = {"latent_shape": (2, 5, 6), "tile": (1, 2, 4), "text_len": 7}

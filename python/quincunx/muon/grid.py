@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .._errors import core_errors
 from .._library import load_operators
 from . import aten_stages
-from ._errors import core_errors
 from .placement import MatrixForm
 from .plan import Bucket, Plan, PlannedTensor, check_agreement, make_plan
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
+from .._errors import core_errors
 from .._library import load_operators
-from ._errors import core_errors
 from .placement import Placement
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from .._errors import core_errors
 from .._library import load_operators
-from ._errors import core_errors
 
 Triple = tuple[float, float, float]
 Coefficients = str | Triple | Sequence[Triple]

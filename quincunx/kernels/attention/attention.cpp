@@ -5,101 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quincunx/kernels/attention/attention_arguments.h"
 #include "quincunx/kernels/attention/attention_kernel.h"
-#include "quincunx/kernels/convert/argument_checks.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {
 
-// Packed keys and values beyond this are made in groups of heads: the copy of a group stays in a last-level cache.
-constexpr int64_t kMaxPackedBytes = int64_t{32} << 20;
 // Keys that a packing task handles at least.
 constexpr int64_t kPackKeys = 256;
-
-std::string text(const TensorView& view) { return view.to_string(); }
-
-Status check_head_dim(std::string_view name, const TensorView& view) {
-  if (view.size(3) >= 1 && view.size(3) <= kMaxAttentionHeadDim) return ok_status();
-  return invalid_argument(std::string(name) + ": expected a head size (last dimension) of 1 to " +
-                          std::to_string(kMaxAttentionHeadDim) + ", got " + text(view));
-}
-
-Status check_shapes(const TensorView& query, const TensorView& key, const TensorView& value, const TensorView& output) {
-  QX_RETURN_IF_ERROR(check_head_dim("query", query));
-  QX_RETURN_IF_ERROR(check_head_dim("value", value));
-  if (key.size(0) != query.size(0) || key.size(3) != query.size(3)) {
-    return invalid_argument("key: expected the batch and head size of query " + text(query) + ", got " + text(key));
-  }
-  if (key.size(1) == 0 ? query.size(1) != 0 : query.size(1) % key.size(1) != 0) {
-    return invalid_argument("key: expected a number of heads (dimension 1) that divides that of query " + text(query) +
-                            ", got " + text(key));
-  }
-  for (int i = 0; i < 3; ++i) {
-    if (value.size(i) != key.size(i)) {
-      return invalid_argument("value: expected the batch, heads and length of key " + text(key) + ", got " +
-                              text(value));
-    }
-    if (output.size(i) != query.size(i) || output.size(3) != value.size(3)) {
-      return invalid_argument("output: expected the batch, heads and length of query " + text(query) +
-                              " and the head size of value " + text(value) + ", got " + text(output));
-    }
-  }
-  return ok_status();
-}
-
-Status check_log_sum_exp(const TensorView& query, const TensorView& lse, std::initializer_list<NamedView> others) {
-  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
-  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
-  for (int i = 0; i < 3; ++i) {
-    if (lse.size(i) == query.size(i)) continue;
-    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
-                            text(lse));
-  }
-  return check_output("log_sum_exp", lse, others);
-}
-
-Status check_options(const TensorView& query, const TensorView& key, const AttentionOptions& options) {
-  if (options.scale && !std::isfinite(*options.scale)) {
-    return invalid_argument("scale: expected a finite number, got " + std::to_string(*options.scale));
-  }
-  const auto& lengths = options.key_lengths;
-  if (!lengths.empty() && static_cast<int64_t>(lengths.size()) != query.size(0)) {
-    return invalid_argument("key_lengths: expected one for each of the " + std::to_string(query.size(0)) +
-                            " batch items, got " + std::to_string(lengths.size()));
-  }
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] >= 0 && lengths[i] <= key.size(2)) continue;
-    return invalid_argument("key_lengths[" + std::to_string(i) + "]: expected 0 to the " + std::to_string(key.size(2)) +
-                            " keys, got " + std::to_string(lengths[i]));
-  }
-  return ok_status();
-}
-
-Status check_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
-                       const AttentionOptions& options, const TensorView& output) {
-  for (const auto& [name, view] :
-       {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}, NamedView{"output", &output}}) {
-    QX_RETURN_IF_ERROR(check_float32(name, *view));
-    QX_RETURN_IF_ERROR(check_rank(name, *view, 4));
-  }
-  QX_RETURN_IF_ERROR(check_shapes(query, key, value, output));
-  QX_RETURN_IF_ERROR(check_options(query, key, options));
-  QX_RETURN_IF_ERROR(check_output("output", output, {{"query", &query}, {"key", &key}, {"value", &value}}));
-  for (const auto& [name, view] : {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}}) {
-    if (output.num_elements() != 0 && output.data() == view->data()) {
-      return invalid_argument("output: is the same memory as " + std::string(name));
-    }
-  }
-  if (!options.log_sum_exp) return ok_status();
-  return check_log_sum_exp(query, *options.log_sum_exp,
-                           {{"query", &query}, {"key", &key}, {"value", &value}, {"output", &output}});
-}
-
-StridedRows head_rows(const TensorView& view, int64_t batch, int64_t head, int64_t first_row = 0) {
-  return {view.data_as<float>() + batch * view.stride(0) + head * view.stride(1) + first_row * view.stride(2),
-          view.stride(2), view.stride(3)};
-}
 
 // One call of attention(): where each head's packed copy lies, and which block of queries is which task.
 class Attention {
@@ -120,12 +34,12 @@ class Attention {
   // The key/value heads of all batch items, a group at a time.
   Status run() {
     const int64_t num_heads = key_.size(0) * key_.size(1);
-    const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedBytes / 4 / head_floats_;
+    const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedAttentionBytes / 4 / head_floats_;
     const int64_t group = std::clamp<int64_t>(fit, 1, num_heads);
     const auto packed = hwy::AllocateAligned<float>(static_cast<size_t>(std::max<int64_t>(group * head_floats_, 1)));
     if (packed == nullptr) {
       return resource_exhausted("key: no memory for a packed copy of " + std::to_string(group) + " heads of key " +
-                                text(key_) + " and value " + text(value_));
+                                key_.to_string() + " and value " + value_.to_string());
     }
     for (int64_t first = 0; first < num_heads; first += group) {
       const int64_t count = std::min(group, num_heads - first);
@@ -165,7 +79,8 @@ class Attention {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t query_head = first_head * queries_per_key + task / query_blocks_;
         const float* keys = packed + (query_head / queries_per_key - first_head) * head_floats_;
-        attend_block(block_of(query_head, balanced(task % query_blocks_), keys), workspace.get());
+        const KeySpan all_keys[] = {{.count = num_keys(query_head / query_.size(1))}};
+        attend_block(block_of(query_head, balanced(task % query_blocks_), keys, all_keys), workspace.get());
       }
     });
   }
@@ -176,7 +91,9 @@ class Attention {
     return block % 2 == 0 ? block / 2 : query_blocks_ - 1 - block / 2;
   }
 
-  AttentionBlock block_of(int64_t query_head, int64_t index, const float* keys) const {
+  // `all_keys` is what the block's spans point to.
+  AttentionBlock block_of(int64_t query_head, int64_t index, const float* keys,
+                          std::span<const KeySpan> all_keys) const {
     const int64_t batch = query_head / query_.size(1);
     const int64_t head = query_head % query_.size(1);
     const int64_t first_row = index * kAttentionQueryBlock;
@@ -195,7 +112,7 @@ class Attention {
     block.head_dim = query_.size(3);
     block.value_dim = value_.size(3);
     block.num_rows = std::min(kAttentionQueryBlock, query_.size(2) - first_row);
-    block.num_keys = num_keys(batch);
+    block.spans = all_keys;
     block.causal = options_.causal;
     block.causal_limit = first_row + 1 + key_.size(2) - query_.size(2);
     block.scale = scale_;
@@ -218,7 +135,7 @@ class Attention {
 
 Status attention(const TensorView& query, const TensorView& key, const TensorView& value,
                  const AttentionOptions& options, const TensorView& output) {
-  QX_RETURN_IF_ERROR(check_arguments(query, key, value, options, output));
+  QX_RETURN_IF_ERROR(check_attention_arguments(query, key, value, options, output));
   if (output.num_elements() == 0) return ok_status();
   return Attention(query, key, value, options, output).run();
 }

@@ -49,22 +49,22 @@ void PackQuery(const AttentionBlock& block, float* packed) {
     const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
     float* tile = packed + row * block.head_dim;
     for (int64_t r = 0; r < rows; ++r) {
-      const float* source = block.query.data + (row + r) * block.query.row_stride;
+      const float* source = block.query.row(row + r);
       for (int64_t k = 0; k < block.head_dim; ++k) tile[k * rows + r] = source[k * block.query.column_stride] * scale;
     }
   }
 }
 
-// Scores of all rows against the keys [first_key, first_key + block size), where some row of the tile sees them.
-void ComputeScores(const AttentionBlock& block, const Buffers& buffers, int64_t first_key) {
-  for (int64_t key = first_key; key < first_key + kAttentionKeyBlock; key += kAttentionPanel) {
-    const float* panel = block.packed_keys + key * block.head_dim;
+// Scores of all rows against the keys of a span of at most a key block, where some row of the tile sees them.
+void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
+  for (int64_t key = 0; key < span.count; key += kAttentionPanel) {
+    const float* panel = block.packed_keys + (span.packed + key) * block.head_dim;
     for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
-      if (key >= block.visible(row + rows - 1)) continue;
+      if (key >= block.visible(row + rows - 1, span)) continue;
       WithRowCount(rows, [&](auto count) HWY_ATTR {
         ScoreTile<decltype(count)::kValue>(buffers.query + row * block.head_dim, panel, block.head_dim,
-                                           buffers.scores + row * kScoreStride + (key - first_key), kScoreStride);
+                                           buffers.scores + row * kScoreStride + key, kScoreStride);
       });
     }
   }
@@ -110,14 +110,14 @@ void WeighRow(float* scores, int64_t count, int64_t end, float& largest, float& 
   sum = sum * correction + hn::GetLane(hn::SumOfLanes(d, hn::Add(total_a, total_b)));
 }
 
-void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, int64_t first_key) {
+void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
   const int64_t stride = OutputStride(block.value_dim);
   for (int64_t column = 0; column < block.value_dim; column += kAttentionPanel) {
-    const float* panel = block.packed_values + column * block.padded_keys + first_key * kAttentionPanel;
+    const float* panel = block.packed_values + column * block.padded_keys + span.packed * kAttentionPanel;
     for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
-      const int64_t keys = std::min(block.visible(row + rows - 1) - first_key, kAttentionKeyBlock);
-      if (keys <= 0) continue;
+      const int64_t keys = block.visible(row + rows - 1, span);
+      if (keys == 0) continue;
       WithRowCount(rows, [&](auto count) HWY_ATTR {
         ValueTile<decltype(count)::kValue>(buffers.scores + row * kScoreStride, kScoreStride, panel, keys,
                                            buffers.correction + row, buffers.output + row * stride + column, stride);
@@ -132,13 +132,23 @@ void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
     const float sum = buffers.sum[row];
     const float scale = sum == 0 ? 0.0f : 1 / sum;
     const float* source = buffers.output + row * stride;
-    float* out = block.output.data + row * block.output.row_stride;
+    float* out = block.output.row(row);
     for (int64_t i = 0; i < block.value_dim; ++i) out[i * block.output.column_stride] = source[i] * scale;
     if (block.log_sum_exp == nullptr) continue;
     const double log2_sum = static_cast<double>(buffers.largest[row]) + std::log2(static_cast<double>(sum));
-    block.log_sum_exp[row * block.log_sum_exp_stride] =
+    block.log_sum_exp[block.output.index(row) * block.log_sum_exp_stride] =
         sum == 0 ? kNegativeInfinity : static_cast<float>(log2_sum * std::numbers::ln2);
   }
+}
+
+void AttendSpan(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
+  ComputeScores(block, buffers, span);
+  for (int64_t row = 0; row < block.num_rows; ++row) {
+    const int64_t last_of_tile = std::min(row / kTileRows * kTileRows + kTileRows, block.num_rows) - 1;
+    WeighRow(buffers.scores + row * kScoreStride, block.visible(row, span), block.visible(last_of_tile, span),
+             buffers.largest[row], buffers.sum[row], buffers.correction[row]);
+  }
+  AccumulateValues(block, buffers, span);
 }
 
 void AttendBlock(const AttentionBlock& block, float* workspace) {
@@ -147,17 +157,11 @@ void AttendBlock(const AttentionBlock& block, float* workspace) {
   std::fill_n(buffers.output, block.num_rows * OutputStride(block.value_dim), 0.0f);
   std::fill_n(buffers.largest, block.num_rows, kNegativeInfinity);
   std::fill_n(buffers.sum, block.num_rows, 0.0f);
-  const int64_t last_key = block.visible(block.num_rows - 1);
-  for (int64_t first_key = 0; first_key < last_key; first_key += kAttentionKeyBlock) {
-    ComputeScores(block, buffers, first_key);
-    for (int64_t row = 0; row < block.num_rows; ++row) {
-      const int64_t last_of_tile = std::min(row / kTileRows * kTileRows + kTileRows, block.num_rows) - 1;
-      const int64_t count = std::clamp<int64_t>(block.visible(row) - first_key, 0, kAttentionKeyBlock);
-      const int64_t end = std::clamp<int64_t>(block.visible(last_of_tile) - first_key, 0, kAttentionKeyBlock);
-      WeighRow(buffers.scores + row * kScoreStride, count, end, buffers.largest[row], buffers.sum[row],
-               buffers.correction[row]);
+  for (const KeySpan& span : block.spans) {
+    const int64_t last_key = block.visible(block.num_rows - 1, span);
+    for (int64_t key = 0; key < last_key; key += kAttentionKeyBlock) {
+      AttendSpan(block, buffers, {span.packed + key, span.first + key, std::min(kAttentionKeyBlock, span.count - key)});
     }
-    AccumulateValues(block, buffers, first_key);
   }
   WriteOutput(block, buffers);
 }
@@ -167,11 +171,10 @@ void PackKeys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, 
     float* panel = packed + key * head_dim;
     const int64_t width = std::min(kAttentionPanel, first + count - key);
     if (width < kAttentionPanel) std::fill_n(panel, head_dim * kAttentionPanel, 0.0f);
-    const float* source = keys.data + key * keys.row_stride;
+    const float* rows[kAttentionPanel];
+    for (int64_t j = 0; j < width; ++j) rows[j] = keys.row(key + j);
     for (int64_t k = 0; k < head_dim; ++k) {
-      for (int64_t j = 0; j < width; ++j) {
-        panel[k * kAttentionPanel + j] = source[j * keys.row_stride + k * keys.column_stride];
-      }
+      for (int64_t j = 0; j < width; ++j) panel[k * kAttentionPanel + j] = rows[j][k * keys.column_stride];
     }
   }
 }
@@ -182,7 +185,7 @@ void PackValues(StridedRows values, int64_t value_dim, int64_t first, int64_t co
     const int64_t width = std::min(kAttentionPanel, value_dim - column);
     for (int64_t key = first; key < first + count; ++key) {
       float* out = packed + column * padded_keys + key * kAttentionPanel;
-      const float* source = values.data + key * values.row_stride + column * values.column_stride;
+      const float* source = values.row(key) + column * values.column_stride;
       if (width == kAttentionPanel && values.column_stride == 1) {
         std::memcpy(out, source, kAttentionPanel * sizeof(float));
         continue;

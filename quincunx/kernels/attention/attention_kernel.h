@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 namespace qx::kernels {
 
@@ -15,11 +16,15 @@ inline constexpr int64_t kAttentionKeyBlock = 128;
 
 inline int64_t round_up_to_panel(int64_t n) { return (n + kAttentionPanel - 1) / kAttentionPanel * kAttentionPanel; }
 
-// Rows of floats with any strides.
+// Rows of floats with any strides, taken in the order of an index where there is one.
 struct StridedRows {
   float* data = nullptr;
   int64_t row_stride = 0;
   int64_t column_stride = 0;
+  const int64_t* order = nullptr;
+
+  int64_t index(int64_t row) const { return order == nullptr ? row : order[row]; }
+  float* row(int64_t row) const { return data + index(row) * row_stride; }
 };
 
 // Keys [first, first + count) of a head, first a multiple of 16; the last panel is filled up with zeros.
@@ -27,6 +32,13 @@ void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int6
 // `padded_keys` is the number of rows of each panel.
 void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
                            float* packed);
+
+// A run of keys: rows [packed, packed + count) of the panels, packed a multiple of 16, at the positions [first, ...).
+struct KeySpan {
+  int64_t packed = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+};
 
 struct AttentionBlock {
   StridedRows query;  // row 0 is the block's first query
@@ -39,14 +51,15 @@ struct AttentionBlock {
   int64_t head_dim = 0;
   int64_t value_dim = 0;
   int64_t num_rows = 0;  // at most kAttentionQueryBlock
-  int64_t num_keys = 0;
-  // Row r sees min(num_keys, max(0, causal_limit + r)) keys, or all without causal.
+  std::span<const KeySpan> spans;
+  // Row r sees the keys at positions below causal_limit + r, or all without causal.
   bool causal = false;
   int64_t causal_limit = 0;
   float scale = 1;
 
-  int64_t visible(int64_t row) const {
-    return causal ? std::clamp<int64_t>(causal_limit + row, 0, num_keys) : num_keys;
+  // How many keys of the span row r sees.
+  int64_t visible(int64_t row, const KeySpan& span) const {
+    return causal ? std::clamp<int64_t>(causal_limit + row - span.first, 0, span.count) : span.count;
   }
 };
 

@@ -1,0 +1,26 @@
+"""The derivative of torch.ops.quincunx.block_sparse_attention, for autograd and torch.compile."""
+
+import torch
+
+_NUM_TENSOR_INPUTS = 3  # query, key, value; the other arguments have no gradient
+
+
+def _save(ctx, inputs, output):
+    query, key, value, select_idx, select_num_idx, query_starts, key_starts, order, scale, causal, key_lengths = inputs
+    lists = (select_idx, select_num_idx, query_starts, key_starts, order)
+    ctx.save_for_backward(query, key, value, *output, *lists)
+    ctx.options = scale, causal, key_lengths
+    ctx.num_inputs = len(inputs)
+
+
+def _backward(ctx, output_grad, log_sum_exp_grad):
+    output = ctx.saved_tensors[3]
+    if output_grad is None:
+        output_grad = torch.zeros_like(output)
+    gradients = torch.ops.quincunx.block_sparse_attention_backward(
+        output_grad, log_sum_exp_grad, *ctx.saved_tensors, *ctx.options
+    )
+    return (*gradients, *[None] * (ctx.num_inputs - _NUM_TENSOR_INPUTS))
+
+
+torch.library.register_autograd("quincunx::block_sparse_attention", _backward, setup_context=_save)

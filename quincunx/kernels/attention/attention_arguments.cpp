@@ -1,0 +1,92 @@
+#include "quincunx/kernels/attention/attention_arguments.h"
+
+#include <cmath>
+#include <string>
+
+#include "quincunx/kernels/convert/argument_checks.h"
+
+namespace qx::kernels {
+namespace {
+
+std::string text(const TensorView& view) { return view.to_string(); }
+
+Status check_head_dim(std::string_view name, const TensorView& view) {
+  if (view.size(3) >= 1 && view.size(3) <= kMaxAttentionHeadDim) return ok_status();
+  return invalid_argument(std::string(name) + ": expected a head size (last dimension) of 1 to " +
+                          std::to_string(kMaxAttentionHeadDim) + ", got " + text(view));
+}
+
+Status check_shapes(const TensorView& query, const TensorView& key, const TensorView& value, const TensorView& output) {
+  QX_RETURN_IF_ERROR(check_head_dim("query", query));
+  QX_RETURN_IF_ERROR(check_head_dim("value", value));
+  if (key.size(0) != query.size(0) || key.size(3) != query.size(3)) {
+    return invalid_argument("key: expected the batch and head size of query " + text(query) + ", got " + text(key));
+  }
+  if (key.size(1) == 0 ? query.size(1) != 0 : query.size(1) % key.size(1) != 0) {
+    return invalid_argument("key: expected a number of heads (dimension 1) that divides that of query " + text(query) +
+                            ", got " + text(key));
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (value.size(i) != key.size(i)) {
+      return invalid_argument("value: expected the batch, heads and length of key " + text(key) + ", got " +
+                              text(value));
+    }
+    if (output.size(i) != query.size(i) || output.size(3) != value.size(3)) {
+      return invalid_argument("output: expected the batch, heads and length of query " + text(query) +
+                              " and the head size of value " + text(value) + ", got " + text(output));
+    }
+  }
+  return ok_status();
+}
+
+Status check_log_sum_exp(const TensorView& query, const TensorView& lse, std::initializer_list<NamedView> others) {
+  QX_RETURN_IF_ERROR(check_float32("log_sum_exp", lse));
+  QX_RETURN_IF_ERROR(check_rank("log_sum_exp", lse, 3));
+  for (int i = 0; i < 3; ++i) {
+    if (lse.size(i) == query.size(i)) continue;
+    return invalid_argument("log_sum_exp: expected the batch, heads and length of query " + text(query) + ", got " +
+                            text(lse));
+  }
+  return check_output("log_sum_exp", lse, others);
+}
+
+Status check_options(const TensorView& query, const TensorView& key, const AttentionOptions& options) {
+  if (options.scale && !std::isfinite(*options.scale)) {
+    return invalid_argument("scale: expected a finite number, got " + std::to_string(*options.scale));
+  }
+  const auto& lengths = options.key_lengths;
+  if (!lengths.empty() && static_cast<int64_t>(lengths.size()) != query.size(0)) {
+    return invalid_argument("key_lengths: expected one for each of the " + std::to_string(query.size(0)) +
+                            " batch items, got " + std::to_string(lengths.size()));
+  }
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] >= 0 && lengths[i] <= key.size(2)) continue;
+    return invalid_argument("key_lengths[" + std::to_string(i) + "]: expected 0 to the " + std::to_string(key.size(2)) +
+                            " keys, got " + std::to_string(lengths[i]));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
+                                 const AttentionOptions& options, const TensorView& output) {
+  for (const auto& [name, view] :
+       {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}, NamedView{"output", &output}}) {
+    QX_RETURN_IF_ERROR(check_float32(name, *view));
+    QX_RETURN_IF_ERROR(check_rank(name, *view, 4));
+  }
+  QX_RETURN_IF_ERROR(check_shapes(query, key, value, output));
+  QX_RETURN_IF_ERROR(check_options(query, key, options));
+  QX_RETURN_IF_ERROR(check_output("output", output, {{"query", &query}, {"key", &key}, {"value", &value}}));
+  for (const auto& [name, view] : {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}}) {
+    if (output.num_elements() != 0 && output.data() == view->data()) {
+      return invalid_argument("output: is the same memory as " + std::string(name));
+    }
+  }
+  if (!options.log_sum_exp) return ok_status();
+  return check_log_sum_exp(query, *options.log_sum_exp,
+                           {{"query", &query}, {"key", &key}, {"value", &value}, {"output", &output}});
+}
+
+}  // namespace qx::kernels

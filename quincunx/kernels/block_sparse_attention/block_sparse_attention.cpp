@@ -1,0 +1,160 @@
+#include "quincunx/kernels/block_sparse_attention/block_sparse_attention.h"
+
+#include <hwy/aligned_allocator.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "quincunx/kernels/attention/attention_arguments.h"
+#include "quincunx/kernels/attention/attention_kernel.h"
+#include "quincunx/kernels/block_sparse_attention/block_list_checks.h"
+#include "quincunx/kernels/block_sparse_attention/block_lists.h"
+#include "quincunx/parallel/parallel_for.h"
+
+namespace qx::kernels {
+namespace {
+
+// One call of block_sparse_attention(), its arguments checked.
+class BlockSparseAttention {
+ public:
+  BlockSparseAttention(const TensorView& query, const TensorView& key, const TensorView& value,
+                       const BlockSparseOptions& options, const TensorView& output)
+      : query_(query),
+        key_(key),
+        value_(value),
+        options_(options),
+        output_(output),
+        scale_(options.attention.scale.value_or(1 / std::sqrt(static_cast<float>(query.size(3))))),
+        lists_(query, key, options),
+        keys_floats_(lists_.packed_rows() * query.size(3)),
+        head_floats_(keys_floats_ + lists_.packed_rows() * round_up_to_panel(value.size(3))) {}
+
+  // The key/value heads of all batch items, a group at a time.
+  Status run() {
+    const int64_t num_heads = key_.size(0) * key_.size(1);
+    const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedAttentionBytes / 4 / head_floats_;
+    const int64_t group = std::clamp<int64_t>(fit, 1, num_heads);
+    const auto packed = hwy::AllocateAligned<float>(static_cast<size_t>(std::max<int64_t>(group * head_floats_, 1)));
+    if (packed == nullptr) {
+      return resource_exhausted("key: no memory for a packed copy of " + std::to_string(group) + " heads of key " +
+                                key_.to_string() + " and value " + value_.to_string());
+    }
+    for (int64_t first = 0; first < num_heads; first += group) {
+      const int64_t count = std::min(group, num_heads - first);
+      pack(first, count, packed.get());
+      attend(first, count, packed.get());
+    }
+    return ok_status();
+  }
+
+ private:
+  void pack(int64_t first_head, int64_t count, float* packed) const {
+    const std::vector<uint8_t> used = lists_.used_blocks(first_head, count);
+    const int64_t blocks = lists_.num_key_blocks();
+    parallel_for(0, count * blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        if (used[static_cast<size_t>(task)] == 0) continue;
+        pack_block(first_head + task / blocks, task % blocks, packed + task / blocks * head_floats_);
+      }
+    });
+  }
+
+  void pack_block(int64_t key_head, int64_t block, float* packed) const {
+    const KeySpan keys = lists_.keys_of_block(key_head / key_.size(1), block);
+    if (keys.count == 0) return;
+    pack_attention_keys(lists_.key_rows(key_, key_head, keys.first), key_.size(3), 0, keys.count,
+                        packed + keys.packed * key_.size(3));
+    pack_attention_values(lists_.key_rows(value_, key_head, keys.first), value_.size(3), 0, keys.count,
+                          lists_.packed_rows(), packed + keys_floats_ + keys.packed * kAttentionPanel);
+  }
+
+  // (query head, piece): the heads one after another, because a head's queries share its packed keys in the cache, and
+  // within each the longest lists first, so that no long task is left for the end.
+  std::vector<int64_t> tasks_of(int64_t first_head, int64_t count) const {
+    const auto num_pieces = static_cast<int64_t>(lists_.pieces().size());
+    std::vector<int64_t> tasks(static_cast<size_t>(count * lists_.queries_per_key() * num_pieces));
+    std::iota(tasks.begin(), tasks.end(), first_head * lists_.queries_per_key() * num_pieces);
+    const auto cost = [&](int64_t task) {
+      const QueryPiece& piece = lists_.pieces()[static_cast<size_t>(task % num_pieces)];
+      return lists_.list_length(task / num_pieces, piece.block) * piece.count;
+    };
+    std::sort(tasks.begin(), tasks.end(), [&](int64_t a, int64_t b) {
+      return std::tuple(a / num_pieces, -cost(a), a) < std::tuple(b / num_pieces, -cost(b), b);
+    });
+    return tasks;
+  }
+
+  void attend(int64_t first_head, int64_t count, const float* packed) const {
+    const std::vector<int64_t> tasks = tasks_of(first_head, count);
+    const auto num_pieces = static_cast<int64_t>(lists_.pieces().size());
+    parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
+      const auto workspace =
+          hwy::AllocateAligned<float>(static_cast<size_t>(attention_workspace_floats(query_.size(3), value_.size(3))));
+      std::vector<KeySpan> spans;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t task = tasks[static_cast<size_t>(i)];
+        const int64_t query_head = task / num_pieces;
+        const QueryPiece& piece = lists_.pieces()[static_cast<size_t>(task % num_pieces)];
+        lists_.collect_spans(query_head, piece.block, spans);
+        const float* keys = packed + (query_head / lists_.queries_per_key() - first_head) * head_floats_;
+        attend_block(block_of(query_head, piece, keys, spans), workspace.get());
+      }
+    });
+  }
+
+  AttentionBlock block_of(int64_t query_head, const QueryPiece& piece, const float* keys,
+                          std::span<const KeySpan> spans) const {
+    const int64_t batch = query_head / query_.size(1), head = query_head % query_.size(1);
+    AttentionBlock block;
+    block.query = lists_.query_rows(query_, query_head, piece.first);
+    block.output = lists_.query_rows(output_, query_head, piece.first);
+    if (options_.attention.log_sum_exp) {
+      const TensorView& lse = *options_.attention.log_sum_exp;
+      const int64_t first_row = options_.query_order.empty() ? piece.first : 0;
+      block.log_sum_exp =
+          lse.data_as<float>() + batch * lse.stride(0) + head * lse.stride(1) + first_row * lse.stride(2);
+      block.log_sum_exp_stride = lse.stride(2);
+    }
+    block.packed_keys = keys;
+    block.packed_values = keys + keys_floats_;
+    block.padded_keys = lists_.packed_rows();
+    block.head_dim = query_.size(3);
+    block.value_dim = value_.size(3);
+    block.num_rows = piece.count;
+    block.spans = spans;
+    block.causal = options_.attention.causal;
+    block.causal_limit = lists_.causal_limit(piece.first);
+    block.scale = scale_;
+    return block;
+  }
+
+  const TensorView& query_;
+  const TensorView& key_;
+  const TensorView& value_;
+  const BlockSparseOptions& options_;
+  const TensorView& output_;
+  float scale_;
+  BlockLists lists_;
+  int64_t keys_floats_;
+  int64_t head_floats_;
+};
+
+}  // namespace
+
+std::vector<int64_t> uniform_block_starts(int64_t length, int64_t block) {
+  std::vector<int64_t> starts{0};
+  while (starts.back() < length) starts.push_back(std::min(length, starts.back() + block));
+  return starts;
+}
+
+Status block_sparse_attention(const TensorView& query, const TensorView& key, const TensorView& value,
+                              const BlockSparseOptions& options, const TensorView& output) {
+  QX_RETURN_IF_ERROR(check_attention_arguments(query, key, value, options.attention, output));
+  QX_RETURN_IF_ERROR(check_block_lists(query, key, options));
+  if (output.num_elements() == 0) return ok_status();
+  return BlockSparseAttention(query, key, value, options, output).run();
+}
+
+}  // namespace qx::kernels

@@ -1,0 +1,68 @@
+#include "quincunx/kernels/block_sparse_attention/block_sparse_backward_kernel.h"
+
+#include <algorithm>
+#include <numbers>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/block_sparse_attention/block_sparse_backward_kernel.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/attention/attention_tiles-inl.h"
+#include "quincunx/kernels/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+
+void AccumulateProduct(const PanelProduct& p) {
+  constexpr float kOnes[kTileRows] = {1, 1, 1, 1, 1, 1};
+  for (int64_t column = 0; column < p.columns; column += kAttentionPanel) {
+    for (int64_t row = 0; row < p.rows; row += kTileRows) {
+      WithRowCount(std::min<int64_t>(kTileRows, p.rows - row), [&](auto count) HWY_ATTR {
+        ValueTile<decltype(count)::kValue>(p.a + row * p.a_stride, p.a_stride, p.panels + column * p.panel_rows,
+                                           p.depth, kOnes, p.c + row * p.c_stride + column, p.c_stride);
+      });
+    }
+  }
+}
+
+void DifferentiateWeights(const WeightRow& row) {
+  const TileTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const TileVector scale_log2 = hn::Set(d, row.scale * std::numbers::log2e_v<float>);
+  const TileVector scale = hn::Set(d, row.scale), log2_sum = hn::Set(d, row.log2_sum), delta = hn::Set(d, row.delta);
+  int64_t i = 0;
+  for (; i < row.count; i += lanes) {
+    const TileVector exponent = hn::MulSub(hn::Load(d, row.scores + i), scale_log2, log2_sum);
+    TileVector weight = Exp2OfNonPositive(d, exponent);
+    TileVector grad = hn::Mul(hn::Mul(weight, hn::Sub(hn::Load(d, row.weight_grads + i), delta)), scale);
+    if (i + lanes > row.count) {
+      const auto is_visible = hn::FirstN(d, static_cast<size_t>(row.count - i));
+      weight = hn::IfThenElseZero(is_visible, weight);
+      grad = hn::IfThenElseZero(is_visible, grad);
+    }
+    hn::Store(weight, d, row.scores + i);
+    hn::Store(grad, d, row.weight_grads + i);
+  }
+  for (; i < row.end; i += lanes) {
+    hn::Store(hn::Zero(d), d, row.scores + i);
+    hn::Store(hn::Zero(d), d, row.weight_grads + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(AccumulateProduct);
+HWY_EXPORT(DifferentiateWeights);
+
+void accumulate_product(const PanelProduct& product) { HWY_DYNAMIC_DISPATCH(AccumulateProduct)(product); }
+void differentiate_weights(const WeightRow& row) { HWY_DYNAMIC_DISPATCH(DifferentiateWeights)(row); }
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

@@ -148,7 +148,9 @@ class Policy:
         for rule in self.rules:
             if rule.module is not None and module_paths is None:
                 raise ValueError(f"module is {rule.module!r}, but what is checkpointed is no torch.nn.Module")
-            modules = rule.module and [path for path in module_paths if fnmatch.fnmatchcase(path, rule.module)]
+            modules = None
+            if rule.module is not None:
+                modules = [path for path in module_paths if fnmatch.fnmatchcase(path, rule.module)]
             action = getattr(core.Action, rule.action.name)
             rules.append(core.Rule(rule.operators, modules, rule.dtype, rule.min_bytes, rule.every_nth, action))
         return core.Policy(rules, getattr(core.Action, self.default.name), self.arena)

@@ -36,7 +36,8 @@ std::string transfer_all(Transfer transfer, char* data, int64_t num_bytes, int64
 
 Extent::~Extent() { arena->release(*this); }
 
-SwapArena::SwapArena(const std::string& directory, int64_t budget_bytes) : budget_bytes_(budget_bytes) {
+SwapArena::SwapArena(const std::string& directory, int64_t budget_bytes)
+    : budget_bytes_(budget_bytes), process_(getpid()) {
   TORCH_CHECK_VALUE(budget_bytes > 0, "budget_bytes is ", budget_bytes, "; expected more than 0");
   std::vector<char> path(directory.begin(), directory.end());
   for (const char c : std::string("/quincunx-swap-XXXXXX")) path.push_back(c);
@@ -53,7 +54,12 @@ SwapArena::~SwapArena() {
     stopping_ = true;
   }
   work_.notify_all();
-  thread_.join();
+  // A forked child has the object but not its thread.
+  if (process_ == getpid()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
   close(file_);
 }
 
@@ -97,6 +103,8 @@ void SwapArena::release(const Extent& extent) {
 }
 
 std::shared_ptr<Extent> SwapArena::write(at::Tensor bytes) {
+  TORCH_CHECK(process_ == getpid(), "swap: the arena was made in process ", process_, " and this is its child ",
+              getpid(), "; make an arena of its own in each process");
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return in_flight_bytes_ <= kMaxInFlightBytes; });
   const int64_t num_bytes = bytes.numel();

@@ -58,6 +58,7 @@ class SwapArena : public std::enable_shared_from_this<SwapArena> {
   void run();
 
   const int64_t budget_bytes_;
+  const int64_t process_;  // the one that has the thread
   int file_ = -1;
   std::mutex mutex_;
   std::condition_variable work_;

@@ -50,6 +50,8 @@ def test_a_module_path_is_a_condition():
     assert kept(Policy([Rule(op="aten.addmm", module="1", action="SAVE")]), model) == 2
     assert kept(Policy([Rule(op="aten.addmm", module="1.*", action="SAVE")]), model) == 2
     assert kept(Policy([Rule(op="aten.addmm", module="0", action="SAVE")]), model) == 1
+    assert kept(Policy([Rule(op="aten.addmm", module="", action="SAVE")]), model) == 3
+    assert kept(Policy([Rule(op="aten.addmm", module="2", action="SAVE")]), model) == 0
     with pytest.raises(ValueError, match="module is '0', but what is checkpointed is no torch.nn.Module"):
         checkpoint(torch.sin, x(), policy=Policy([Rule(module="0", action="SAVE")]))
 

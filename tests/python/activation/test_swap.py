@@ -162,6 +162,25 @@ def test_resident_memory_falls():
     assert result.returncode == 0, result.stderr + result.stdout
 
 
+def test_a_forked_child_is_told_to_make_its_own_arena():
+    result = run_program("""
+        import os, torch
+        from quincunx.activation import Policy, checkpoint
+        torch.set_num_threads(1)
+        policy = Policy(default="SWAP")
+        x = torch.ones(3, requires_grad=True)
+        child = os.fork()
+        try:
+            checkpoint(torch.sin, x, policy=policy)
+            assert child
+        except RuntimeError as error:
+            assert "make an arena of its own in each process" in str(error), error
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    """)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_what_cannot_be_swapped_is_refused():
     x = torch.ones(3, requires_grad=True)

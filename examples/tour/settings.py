@@ -48,6 +48,14 @@ class Settings:
                 "Settings: expected 0 < checkpoint_every < kill_after_step < trace_step <= steps, got "
                 f"{self.checkpoint_every}, {self.kill_after_step}, {self.trace_step}, {self.steps}"
             )
+        for name in ("sequences_per_rank", "sequence_length", "evaluate_every", "warmup_steps", "world_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Settings: {name} must be at least 1, got {getattr(self, name)}")
+        if self.evaluation_windows < self.world_size:
+            raise ValueError(
+                f"Settings: evaluation_windows {self.evaluation_windows} must be at least one for each of the "
+                f"{self.world_size} workers"
+            )
         if self.model.vocab_size != self.vocab_size:
             raise ValueError(f"Settings: vocab_size {self.vocab_size} differs from the model's {self.model.vocab_size}")
 

@@ -39,6 +39,8 @@ class Batches:
         self._per_step = settings.sequences_per_rank * settings.world_size
         self._rank = rank
         num_windows = (len(tokens) - 1) // self._length
+        if num_windows < 1:
+            raise ValueError(f"train text: {len(tokens)} tokens are fewer than a window of {self._length} and the next")
         generator = torch.Generator().manual_seed(settings.seed)
         self._order = torch.randperm(num_windows, generator=generator).tolist()
 
@@ -148,6 +150,8 @@ class Worker:
         # All ranks run the same number of forward passes, because each gathers parameters from the others.
         world_size = dist.get_world_size()
         num_chosen -= num_chosen % world_size
+        if num_chosen == 0:
+            raise ValueError(f"held-out text: {num_windows} windows of {length} tokens for {world_size} workers")
         chosen = [index * num_windows // num_chosen for index in range(self.rank, num_chosen, world_size)]
         total = torch.zeros((), dtype=torch.float64)
         for first in range(0, len(chosen), 8):

@@ -1,6 +1,7 @@
 """Finds and loads the C++ libraries of this package, once."""
 
 import functools
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -21,10 +22,11 @@ def library_directory() -> pathlib.Path:
 
 @functools.cache
 def load_operators() -> None:
-    """Registers torch.ops.quincunx.* (LibTorch stable ABI)."""
+    """Registers torch.ops.quincunx.* (LibTorch stable ABI) and what torch.compile needs of them."""
     import torch
 
     torch.ops.load_library(str(library_directory() / "libquincunx_torch.so"))
+    importlib.import_module("._fake_kernels", __package__)
 
 
 @functools.cache

@@ -71,6 +71,26 @@ Status check_same(const char* name, const Buffer& buffer, const char* other_name
   return ok_status();
 }
 
+Status check_apart(const char* output_name, std::span<const Buffer> outputs, size_t own_output, const char* input_name,
+                   std::span<const Buffer> inputs, size_t own_input) {
+  const auto begin = [](const Buffer& buffer) { return reinterpret_cast<uintptr_t>(buffer.data); };
+  const auto end = [&](const Buffer& buffer) { return begin(buffer) + static_cast<uintptr_t>(buffer.size_bytes()); };
+  const auto label = [](const char* name, std::span<const Buffer> buffers, size_t index) {
+    return buffers.size() == 1 ? std::string(name) : std::string(name) + "[" + std::to_string(index) + "]";
+  };
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Buffer& output = outputs[o];
+      const Buffer& input = inputs[i];
+      if (output.count == 0 || input.count == 0) continue;
+      if (begin(output) >= end(input) || begin(input) >= end(output)) continue;
+      if (o == own_output && i == own_input && output.data == input.data) continue;
+      return bad(label(output_name, outputs, o), "memory apart from " + label(input_name, inputs, i), "an overlap");
+    }
+  }
+  return ok_status();
+}
+
 Status check_rank(const char* name, int rank, int world_size) {
   if (rank >= 0 && rank < world_size) return ok_status();
   return bad(name, "a rank from 0 to " + std::to_string(world_size - 1), std::to_string(rank));

@@ -299,6 +299,15 @@ void Engine::stop_helper() {
   doorbell_->ring();
 }
 
+void Engine::dismiss_driver(Guard& guard) {
+  while (driven_) {
+    doorbell_->ring();
+    guard.lock().unlock();
+    std::this_thread::yield();
+    guard.lock().lock();
+  }
+}
+
 std::optional<OutgoingFrame> Engine::next_frame(int peer) {
   for (auto& [id, group] : groups_) {
     if (auto frame = group->next_frame(peer)) return frame;

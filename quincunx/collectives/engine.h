@@ -90,6 +90,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   // The body of the helper thread: returns after stop_helper.
   void run_helper();
   void stop_helper();
+  // All operations have ended: waits until the thread that drove one has left the doorbell, which may go then.
+  void dismiss_driver(Guard& guard);
 
   // FrameHandler
   std::optional<OutgoingFrame> next_frame(int peer) override;

@@ -133,7 +133,7 @@ Progress MeshCommunicator::progress() const {
 Result<std::shared_ptr<Communicator>> MeshCommunicator::split(std::span<const int> members, const std::string& name) {
   if (!engine_->belongs_to_this_process()) return engine_->foreign_process_error();
   std::vector<int> world_ranks;
-  std::string key = name;
+  std::string key;
   Options options = options_;
   options.rank = -1;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -145,8 +145,9 @@ Result<std::shared_ptr<Communicator>> MeshCommunicator::split(std::span<const in
       return invalid_argument(label + ": expected each rank once, got " + std::to_string(members[i]) + " again");
     }
     world_ranks.push_back(world_rank);
-    key += "/" + std::to_string(members[i]);
+    key += std::to_string(members[i]) + "/";
   }
+  key += name;  // last: a name may contain anything
   if (options.rank < 0) {
     return invalid_argument("members: expected this rank, " + std::to_string(options_.rank) + ", among them");
   }
@@ -229,7 +230,8 @@ WorkPtr MeshCommunicator::reduce(Buffer input, Buffer output, int root, Reductio
   Status check = first_error(check_buffer("input", input), check_rank("root", root, size()));
   if (check.ok()) check = check_reduction(reduction, input.dtype);
   if (check.ok() && root == options_.rank) {
-    check = first_error(check_buffer("output", output), check_same("output", output, "input", input));
+    check = first_error(check_buffer("output", output), check_same("output", output, "input", input),
+                        check_apart("output", {&output, 1}, 0, "input", {&input, 1}, 0));
   }
   return collective(check, {Operation::kReduce, input.dtype, reduction, root, input.count, {}}, {input}, {output},
                     timeout);
@@ -237,7 +239,9 @@ WorkPtr MeshCommunicator::reduce(Buffer input, Buffer output, int root, Reductio
 
 WorkPtr MeshCommunicator::all_gather(Buffer input, std::vector<Buffer> outputs, milliseconds timeout) {
   Status check = first_error(check_buffer("input", input), check_buffers("outputs", outputs, size(), input.dtype));
-  if (check.ok()) check = check_same("outputs[rank]", outputs[static_cast<size_t>(options_.rank)], "input", input);
+  const auto own = static_cast<size_t>(options_.rank);
+  if (check.ok()) check = check_same("outputs[rank]", outputs[own], "input", input);
+  if (check.ok()) check = check_apart("outputs", outputs, own, "input", {&input, 1}, 0);
   return collective(check, {Operation::kAllGather, input.dtype, {}, -1, input.count, counts_of(outputs)}, {input},
                     outputs, timeout);
 }
@@ -246,7 +250,9 @@ WorkPtr MeshCommunicator::gather(Buffer input, std::vector<Buffer> outputs, int 
   Status check = first_error(check_buffer("input", input), check_rank("root", root, size()));
   if (check.ok() && root == options_.rank) {
     check = check_buffers("outputs", outputs, size(), input.dtype);
-    if (check.ok()) check = check_same("outputs[rank]", outputs[static_cast<size_t>(root)], "input", input);
+    const auto own = static_cast<size_t>(root);
+    if (check.ok()) check = check_same("outputs[rank]", outputs[own], "input", input);
+    if (check.ok()) check = check_apart("outputs", outputs, own, "input", {&input, 1}, 0);
   } else if (check.ok() && !outputs.empty()) {
     check = invalid_argument("outputs: expected none but on the root, got " + std::to_string(outputs.size()));
   }
@@ -258,7 +264,9 @@ WorkPtr MeshCommunicator::scatter(std::vector<Buffer> inputs, Buffer output, int
   Status check = first_error(check_buffer("output", output), check_rank("root", root, size()));
   if (check.ok() && root == options_.rank) {
     check = check_buffers("inputs", inputs, size(), output.dtype);
-    if (check.ok()) check = check_same("inputs[rank]", inputs[static_cast<size_t>(root)], "output", output);
+    const auto own = static_cast<size_t>(root);
+    if (check.ok()) check = check_same("inputs[rank]", inputs[own], "output", output);
+    if (check.ok()) check = check_apart("output", {&output, 1}, 0, "inputs", inputs, own);
   } else if (check.ok() && !inputs.empty()) {
     check = invalid_argument("inputs: expected none but on the root, got " + std::to_string(inputs.size()));
   }
@@ -269,7 +277,9 @@ WorkPtr MeshCommunicator::scatter(std::vector<Buffer> inputs, Buffer output, int
 WorkPtr MeshCommunicator::reduce_scatter(std::vector<Buffer> inputs, Buffer output, Reduction reduction,
                                          milliseconds timeout) {
   Status check = first_error(check_buffer("output", output), check_buffers("inputs", inputs, size(), output.dtype));
-  if (check.ok()) check = check_same("inputs[rank]", inputs[static_cast<size_t>(options_.rank)], "output", output);
+  const auto own = static_cast<size_t>(options_.rank);
+  if (check.ok()) check = check_same("inputs[rank]", inputs[own], "output", output);
+  if (check.ok()) check = check_apart("output", {&output, 1}, 0, "inputs", inputs, own);
   if (check.ok()) check = check_reduction(reduction, output.dtype);
   return collective(check, {Operation::kReduceScatter, output.dtype, reduction, -1, output.count, counts_of(inputs)},
                     inputs, {output}, timeout);
@@ -281,6 +291,7 @@ WorkPtr MeshCommunicator::all_to_all(std::vector<Buffer> inputs, std::vector<Buf
       first_error(check_buffers("inputs", inputs, size(), dtype), check_buffers("outputs", outputs, size(), dtype));
   const auto own = static_cast<size_t>(options_.rank);
   if (check.ok()) check = check_same("outputs[rank]", outputs[own], "inputs[rank]", inputs[own]);
+  if (check.ok()) check = check_apart("outputs", outputs, own, "inputs", inputs, own);
   std::vector<int64_t> counts = counts_of(inputs);
   const std::vector<int64_t> received = counts_of(outputs);
   counts.insert(counts.end(), received.begin(), received.end());

@@ -1,6 +1,7 @@
 #include "quincunx/tensor/tensor_view.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace qx {
@@ -101,6 +102,9 @@ Result<TensorView> TensorView::from_dlpack(const DLTensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > kMaxDims) {
     return invalid_argument("ndim: expected 0 to " + std::to_string(kMaxDims) + ", got " + std::to_string(tensor.ndim));
   }
+  if (tensor.ndim > 0 && tensor.shape == nullptr) {
+    return invalid_argument("shape: null pointer for " + std::to_string(tensor.ndim) + " dimensions");
+  }
   QX_ASSIGN_OR_RETURN(const DType dtype, dtype_from_dlpack(tensor.dtype));
   const std::span<const int64_t> shape(tensor.shape, static_cast<size_t>(tensor.ndim));
   void* data = tensor.data == nullptr ? nullptr : static_cast<char*>(tensor.data) + tensor.byte_offset;
@@ -139,6 +143,26 @@ bool TensorView::is_contiguous() const {
   return true;
 }
 
+bool TensorView::has_distinct_elements() const {
+  if (num_elements() == 0) return true;
+  std::array<std::pair<uint64_t, uint64_t>, kMaxDims> steps;  // |stride| and size - 1
+  size_t count = 0;
+  for (int i = 0; i < num_dims_; ++i) {
+    const auto stride = static_cast<uint64_t>(strides_[i]);
+    if (shape_[i] > 1) steps[count++] = {strides_[i] < 0 ? 0 - stride : stride, static_cast<uint64_t>(shape_[i]) - 1};
+  }
+  std::sort(steps.begin(), steps.begin() + count);
+  uint64_t extent = 0;  // of the dimensions inside
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t reach = 0;
+    if (steps[i].first <= extent || __builtin_mul_overflow(steps[i].first, steps[i].second, &reach) ||
+        __builtin_add_overflow(extent, reach, &extent)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Result<int> TensorView::checked_dim(const char* name, int dim) const {
   if (dim < -num_dims_ || dim >= num_dims_) {
     return invalid_argument(std::string(name) + ": expected " + std::to_string(-num_dims_) + " to " +
@@ -156,11 +180,17 @@ Result<TensorView> TensorView::slice(int dim, int64_t begin, int64_t end, int64_
   if (step < 1) return invalid_argument("step: must be positive, got " + std::to_string(step));
   TensorView view = *this;
   view.shape_[at] = (end - begin) / step + ((end - begin) % step > 0);
-  // The stride of a dimension of one element is never used and might overflow; the address of no element neither.
-  if (view.shape_[at] > 1) view.strides_[at] *= step;
-  if (view.num_elements() > 0) {
-    view.data_ = static_cast<char*>(data_) + begin * strides_[at] * dtype_size_bytes(dtype_);
+  // No address is computed from the strides of an empty tensor, nor from that of a dimension of one element.
+  if (view.num_elements() == 0) return view;
+  int64_t offset = 0;
+  const bool overflows = (view.shape_[at] > 1 && __builtin_mul_overflow(strides_[at], step, &view.strides_[at])) ||
+                         __builtin_mul_overflow(begin, strides_[at], &offset) ||
+                         __builtin_mul_overflow(offset, dtype_size_bytes(dtype_), &offset);
+  if (overflows) {
+    return invalid_argument("dim: the stride " + std::to_string(strides_[at]) + " of dimension " + std::to_string(at) +
+                            " of " + to_string() + " reaches beyond 64 bits");
   }
+  view.data_ = static_cast<char*>(data_) + offset;
   return view;
 }
 

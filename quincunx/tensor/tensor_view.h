@@ -49,6 +49,9 @@ class TensorView {
   int64_t num_elements() const;
   int64_t size_bytes() const { return num_elements() * dtype_size_bytes(dtype_); }
   bool is_contiguous() const;
+  // True if each stride steps over all that the smaller ones reach: no two elements share memory then. The few layouts
+  // that interleave without sharing count as shared.
+  bool has_distinct_elements() const;
 
   void* data() const { return data_; }
   template <typename T>

@@ -12,6 +12,7 @@ namespace {
 using torch::stable::Tensor;
 
 Tensor softmax(const Tensor& x, int64_t dim) {
+  if (x.dim() == 0) throw_if_error(invalid_argument("x: expected at least one dimension, got a scalar"));
   if (dim < -x.dim() || dim >= x.dim()) {
     throw_if_error(invalid_argument("dim: expected " + std::to_string(-x.dim()) + " to " + std::to_string(x.dim() - 1) +
                                     ", got " + std::to_string(dim)));

@@ -224,6 +224,15 @@ TEST_P(Faults, BadArgumentsFailAtOnceAndLeaveTheGroupUsable) {
     fails(group->broadcast(good, 2), StatusCode::kInvalidArgument, "root: expected a rank from 0 to 1, got 2");
     fails(group->all_gather(good, {good}), StatusCode::kInvalidArgument, "outputs");
     fails(group->all_gather(good, {good, buffer_of(data, DType::kInt32)}), StatusCode::kTypeError, "outputs[1].dtype");
+    const Buffer head{data.data(), 2, DType::kFloat32}, middle{data.data() + 1, 2, DType::kFloat32};
+    const Buffer tail{data.data() + 2, 2, DType::kFloat32};
+    const std::string apart = ": expected memory apart from input";
+    fails(group->all_gather(rank == 0 ? tail : head, {head, tail}), StatusCode::kInvalidArgument, apart);
+    fails(group->all_to_all({head, tail}, {head, tail}), StatusCode::kInvalidArgument, apart);
+    fails(group->reduce_scatter({head, tail}, middle, {}), StatusCode::kInvalidArgument, apart);
+    fails(group->reduce(head, middle, rank, {}), StatusCode::kInvalidArgument, apart);
+    fails(group->gather(middle, {head, tail}, rank), StatusCode::kInvalidArgument, apart);
+    fails(group->scatter({head, tail}, middle, rank), StatusCode::kInvalidArgument, apart);
     fails(group->send(good, rank, 0), StatusCode::kInvalidArgument, "destination");
     fails(group->recv(good, 7, 0), StatusCode::kInvalidArgument, "source");
     fails(group->barrier(milliseconds(-5)), StatusCode::kInvalidArgument, "timeout");

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "collectives/ranks.h"
-#include "quincunx/kernels/reduce/float8.h"
+#include "quincunx/base/float8.h"
 #include "quincunx/kernels/reduce/reduce.h"
 
 namespace qx::collectives::testing {
@@ -67,7 +67,11 @@ void store(DType dtype, std::byte* at, double value) {
       put(value);
       at += 8;
       return put(0.0);
-    default: return put(kernels::float8_bits_from_float(dtype, static_cast<float>(value)));
+    case DType::kFloat8E4M3FN: return put(float8_e4m3fn_bits_from_float(static_cast<float>(value)));
+    case DType::kFloat8E5M2: return put(float8_e5m2_bits_from_float(static_cast<float>(value)));
+    case DType::kFloat8E4M3FNUZ: return put(float8_e4m3fnuz_bits_from_float(static_cast<float>(value)));
+    case DType::kFloat8E5M2FNUZ: return put(float8_e5m2fnuz_bits_from_float(static_cast<float>(value)));
+    case DType::kFloat8E8M0FNU: return put(float8_e8m0fnu_bits_from_float(static_cast<float>(value)));
   }
 }
 

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "sanitizers.h"
+
 namespace qx {
 namespace {
 
@@ -27,14 +29,6 @@ class ParallelFor : public testing::Test {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   void TearDown() override { set_num_threads(0); }
 };
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 

@@ -9,19 +9,13 @@
 #include <limits>
 #include <vector>
 
+#include "sanitizers.h"
+
 namespace qx {
 namespace {
 
 using testing::HasSubstr;
 using Shape = std::vector<int64_t>;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kStorageAlignmentBytes == 0; }
 
@@ -59,7 +53,7 @@ TEST(Storage, RefusesImpossibleSizes) {
 }
 
 TEST(Storage, ReportsThatMemoryIsExhausted) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer ends the program instead";
+  if (kAddressSanitizer || kThreadSanitizer) GTEST_SKIP() << "a sanitizer ends the program instead";
   const auto storage = Storage::allocate(int64_t{1} << 60);
   ASSERT_FALSE(storage.ok());
   EXPECT_EQ(storage.status().code(), StatusCode::kResourceExhausted);

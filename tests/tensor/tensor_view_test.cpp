@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -46,6 +47,34 @@ TEST_F(TensorViewTest, DescribesContiguousMemory) {
   EXPECT_TRUE(tensor.is_contiguous());
   EXPECT_EQ(tensor.to_string(), "float32[2, 3, 4]");
   EXPECT_EQ(elements(tensor), values);
+}
+
+TEST_F(TensorViewTest, SlicesWithoutOverflow) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const auto empty = TensorView::contiguous(values.data(), DType::kFloat32, Shape{7, 0, kHuge}).value();
+  EXPECT_THAT(empty.slice(0, 0, 7, 3)->shape(), ElementsAre(3, 0, kHuge));
+  const auto far = TensorView::strided(values.data(), DType::kFloat32, Shape{5}, Shape{kHuge}).value();
+  EXPECT_THAT(far.slice(0, 0, 5, 3).status().message(),
+              HasSubstr("dim: the stride 4611686018427387904 of dimension 0"));
+  EXPECT_THAT(far.select(0, 1).status().message(), HasSubstr("reaches beyond 64 bits"));
+  EXPECT_TRUE(far.select(0, 0).ok());
+}
+
+TEST_F(TensorViewTest, TellsWhetherElementsShareMemory) {
+  const auto distinct = [&](const Shape& shape, const Shape& strides) {
+    return TensorView::strided(values.data(), DType::kFloat32, shape, strides)->has_distinct_elements();
+  };
+  EXPECT_TRUE(distinct({2, 3, 4}, {12, 4, 1}));
+  EXPECT_TRUE(distinct({4, 3, 2}, {1, 4, 12}));
+  EXPECT_TRUE(distinct({2, 3}, {-3, 1}));
+  EXPECT_TRUE(distinct({1, 3}, {0, 1}));
+  EXPECT_TRUE(distinct({0, 3}, {0, 0}));
+  EXPECT_TRUE(distinct({}, {}));
+  EXPECT_FALSE(distinct({2, 3}, {0, 1}));
+  EXPECT_FALSE(distinct({2, 3}, {2, 1}));
+  EXPECT_FALSE(distinct({2, 3}, {-2, 1}));
+  EXPECT_FALSE(distinct({3, 3}, {int64_t{1} << 62, int64_t{1} << 61}));
+  EXPECT_FALSE(distinct({3, 3}, {std::numeric_limits<int64_t>::min(), 1}));
 }
 
 TEST_F(TensorViewTest, HoldsScalarsAndEmptyTensors) {
@@ -129,6 +158,9 @@ TEST_F(TensorViewTest, PassesThroughDlpack) {
   EXPECT_THAT(TensorView::from_dlpack(exported).value().strides(), ElementsAre(6, 2, 1));
   exported.ndim = 9;
   EXPECT_THAT(TensorView::from_dlpack(exported).status().message(), HasSubstr("ndim"));
+  exported.ndim = 3;
+  exported.shape = nullptr;
+  EXPECT_EQ(TensorView::from_dlpack(exported).status().message(), "shape: null pointer for 3 dimensions");
 }
 
 TEST_F(TensorViewTest, KeepsEveryDtypeThroughDlpackButTheEightBitFloats) {

@@ -56,6 +56,11 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
     return backend
 
 
+def _generation() -> str:
+    """The number of restarts under torchrun, where all ranks agree on it: each node counts its own."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "") if os.environ.get("GROUP_WORLD_SIZE") == "1" else ""
+
+
 def create(options: Any, pg_options: Options | None) -> Any:
     """Called by torch for each new group. A group of members of an mccl default group uses that one's connections."""
     if pg_options is not None and not isinstance(pg_options, Options):
@@ -67,7 +72,7 @@ def create(options: Any, pg_options: Options | None) -> Any:
     native = load().Options()
     native.rank, native.world_size = options.group_rank, options.group_size
     native.group_name = options.group_id
-    native.generation = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    native.generation = _generation()
     native.timeout = options.timeout
     native.interface_address = pg_options.interface_address
     native.allow_shared_memory = pg_options.allow_shared_memory

@@ -41,19 +41,16 @@ def pack(
     present, rule_rows = has_grad.tolist(), rules.tolist()
     for tensor, matrix, rows, columns, slot, whole_offset, stride, send_offset, _ in held.tolist():
         momentum, nesterov, _, _ = rule_rows[tensor]
+        if slot < 0 and send_offset < 0:
+            continue
         state = _matrix(momenta[tensor], matrix)
-        if present[tensor]:
-            grad = _matrix(grads[tensor], matrix)
-            state.lerp_(grad, 1 - momentum)
-            advanced = state
-        else:
-            grad = torch.zeros_like(state)
-            advanced = state.lerp(grad, 1 - momentum)
+        grad = _matrix(grads[tensor], matrix) if present[tensor] else torch.zeros_like(state)
+        advanced = state.lerp(grad, 1 - momentum)
         update = grad.float().lerp(advanced.float(), momentum) if nesterov else advanced
         if slot >= 0:
             _whole_piece(whole, whole_offset, stride, rows, columns).copy_(update)
             slot_flags[slot] |= present[tensor]
-        elif send_offset >= 0:
+        else:
             flag, values = _message_piece(send, send_offset, rows, columns)
             flag.fill_(float(present[tensor]))
             values.copy_(update)
@@ -98,13 +95,14 @@ def apply(
     held: Tensor,
     params: Tensors,
     momenta: Tensors,
+    grads: Tensors,
     has_grad: Tensor,
     rules: Tensor,
     reply: Tensor,
     whole: Tensor,
     slot_flags: Tensor,
 ) -> int:
-    present, rule_rows, disagreement = has_grad.tolist(), rules.tolist(), -1
+    present, rule_rows, pieces = has_grad.tolist(), rules.tolist(), []
     for tensor, matrix, rows, columns, slot, whole_offset, stride, _, reply_offset in held.tolist():
         if slot >= 0:
             update = _whole_piece(whole, whole_offset, stride, rows, columns)
@@ -112,12 +110,13 @@ def apply(
         else:
             flag, update = _message_piece(reply, reply_offset, rows, columns)
             is_applied = flag.item() != 0
-        if not is_applied:
-            disagreement = tensor if present[tensor] and disagreement < 0 else disagreement
-            continue
+        if is_applied:
+            pieces.append((tensor, matrix, update))
+        elif present[tensor]:
+            return tensor
+    for tensor, matrix, update in pieces:
         momentum, _, decay, step = rule_rows[tensor]
-        if not present[tensor]:
-            _matrix(momenta[tensor], matrix).mul_(momentum)
-        param = _matrix(params[tensor], matrix)
+        state, param = _matrix(momenta[tensor], matrix), _matrix(params[tensor], matrix)
+        state.lerp_(_matrix(grads[tensor], matrix) if present[tensor] else torch.zeros_like(state), 1 - momentum)
         param.copy_(param.float() * decay - step * update)
-    return disagreement
+    return -1

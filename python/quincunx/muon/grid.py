@@ -125,7 +125,15 @@ class _GridStep:
         )
         with self._timed("apply", number):
             disagreement = self.stages.apply(
-                bucket.held, self.tensors.params, self.tensors.momenta, self.has_grad, self.rules, result, whole, flags
+                bucket.held,
+                self.tensors.params,
+                self.tensors.momenta,
+                self.grads,
+                self.has_grad,
+                self.rules,
+                result,
+                whole,
+                flags,
             )
         if disagreement >= 0:
             name = self.grid.tensors[disagreement].name

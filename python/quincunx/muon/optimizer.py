@@ -1,22 +1,20 @@
 """Muon: momentum, orthogonalised, as a torch.optim.Optimizer for plain tensors and DTensors."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from .explain import ExplainedParameter, explanation
 from .grid import Grid, NewtonSchulzSettings, StepTensors, Timeline
-from .placement import WHOLE_GRID, Placement, local_part, place
+from .parameter import check_momentum, check_parameter, local_grad
+from .placement import Placement, local_part, place
 from .plan import PlannedTensor
 from .routing import Route, route_all_to_muon
 from .settings import Coefficients, check_settings, coefficient_table, lr_scale
-
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +90,7 @@ class Muon(torch.optim.Optimizer):
         self._reasons: dict[torch.Tensor, str] = {}
         self._grids: list[tuple[Grid, list[_Entry]]] | None = None
         self._planned_settings: list[tuple] = []
+        self._process_groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         super().__init__(self._parameters_of(model_or_params), defaults)
         self._plan()
 
@@ -110,16 +109,24 @@ class Muon(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group; its keys override the defaults. With DTensors every rank must do the same."""
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        number = len(self.param_groups) - 1
+        try:
+            self._accept(self.param_groups[-1])
+        except Exception:
+            self.param_groups.pop()
+            raise
+        self._grids = None
+        self._ensure_state()
+
+    def _accept(self, group: dict[str, Any]) -> None:
         if "coefficients" in group:
             group["ns_coefficients"] = group.pop("coefficients")
         check_settings(group)
-        for position, param in enumerate(group["params"]):
-            given = group["param_names"][position] if "param_names" in group else f"params[{number}][{position}]"
-            name = self._names.setdefault(param, given)
-            _check_parameter(name, param)
-        self._grids = None
+        first = f"params[{len(self.param_groups) - 1}]"
+        given = group.get("param_names", [f"{first}[{position}]" for position in range(len(group["params"]))])
+        names = {param: self._names.get(param, name) for param, name in zip(group["params"], given, strict=True)}
+        for param, name in names.items():
+            check_parameter(name, param)
+        self._names.update(names)
 
     def _entries(self) -> Iterator[tuple[int, dict[str, Any], torch.Tensor]]:
         for number, group in enumerate(self.param_groups):
@@ -151,7 +158,21 @@ class Muon(torch.optim.Optimizer):
             )
             for e in entries
         ]
-        return Grid(planned, _process_group(entries[0].placement), self.memory_cap_bytes, entries[0].param.device)
+        group = self._process_group(entries[0].placement)
+        return Grid(planned, group, self.memory_cap_bytes, entries[0].param.device)
+
+    def _process_group(self, placement: Placement) -> dist.ProcessGroup | None:
+        """A group over all ranks of the mesh. A new one is made once, however often the work is planned."""
+        mesh, ranks = placement.mesh, placement.ranks
+        if mesh is None:
+            return None
+        if mesh.ndim == 1:
+            return mesh.get_group()
+        if len(ranks) == dist.get_world_size():
+            return dist.group.WORLD
+        if ranks not in self._process_groups:
+            self._process_groups[ranks] = dist.new_group(list(ranks), use_local_synchronization=True)
+        return self._process_groups[ranks]
 
     def _current_settings(self) -> list[tuple]:
         return [(repr(g["ns_coefficients"]), g["ns_steps"], float(g["eps"])) for g in self.param_groups]
@@ -168,9 +189,9 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for group in self.param_groups:
+            check_settings(group)
         if self._grids is None or self._planned_settings != self._current_settings():
-            for group in self.param_groups:
-                check_settings(group)
             self._plan()
         settings = self._newton_schulz_settings()
         steps = [(grid, self._step_tensors(entries)) for grid, entries in self._grids]
@@ -198,7 +219,7 @@ class Muon(torch.optim.Optimizer):
         return StepTensors(
             params=[local_part(e.param) for e in entries],
             momenta=[local_part(self.state[e.param]["momentum_buffer"]) for e in entries],
-            grads=[_local_grad(e.name, e.param) for e in entries],
+            grads=[local_grad(e.name, e.param) for e in entries],
             rules=rules,
         )
 
@@ -229,16 +250,27 @@ class Muon(torch.optim.Optimizer):
         return rows
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state of this class or of torch.optim.Muon."""
+        """Loads a state of this class or of torch.optim.Muon. Where it does not fit, nothing is loaded."""
+        self.check_loadable(state_dict["state"], state_dict["param_groups"])
         super().load_state_dict(state_dict)
         self.refresh()
 
+    def check_loadable(self, state: Mapping[Any, Any], groups: Iterable[Mapping[str, Any]]) -> None:
+        """Raises ValueError naming the parameter or option of a saved state that does not fit."""
+        groups = list(groups)
+        for group in groups:
+            check_settings({**self.defaults, **group})
+        saved = [key for group in groups for key in group["params"]]
+        for key, (_, _, param) in zip(saved, self._entries(), strict=False):
+            momentum = state.get(key, {}).get("momentum_buffer")
+            if momentum is not None:
+                check_momentum(self._names[param], param, momentum)
+
     def refresh(self) -> None:
-        """Checks param_groups after they were replaced, completes the state and plans again at the next step."""
+        """Completes groups and state after they were replaced; the next step plans again."""
         for group in self.param_groups:
             for option, value in self.defaults.items():
                 group.setdefault(option, value)
-            check_settings(group)
         self._grids = None
         self._ensure_state()
 
@@ -249,43 +281,5 @@ class Muon(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("timeline", None)
+        self.__dict__.setdefault("_process_groups", {})
         self._grids = None
-
-
-def _check_parameter(name: str, param: torch.Tensor) -> None:
-    if param.is_meta:
-        raise ValueError(f"parameter {name}: is on the meta device; give it values before making the optimizer")
-    if param.dtype not in _DTYPES:
-        raise TypeError(f"parameter {name}: expected float32, bfloat16 or float16, got {param.dtype}")
-    if param.ndim < 2:
-        raise ValueError(
-            f"parameter {name}: Muon needs matrices, got shape {tuple(param.shape)}; "
-            "quincunx.muon.build_optimizer gives norms and biases to AdamW"
-        )
-
-
-def _local_grad(name: str, param: torch.Tensor) -> torch.Tensor | None:
-    grad = param.grad
-    if grad is None:
-        return None
-    if grad.layout is not torch.strided:
-        raise TypeError(f"parameter {name}: its gradient is sparse ({grad.layout}), expected a dense one")
-    if grad.dtype != param.dtype:
-        raise TypeError(f"parameter {name}: expected a gradient of {param.dtype}, got {grad.dtype}")
-    if isinstance(grad, DTensor) != isinstance(param, DTensor):
-        raise TypeError(f"parameter {name}: gradient and parameter must both be DTensors or both plain tensors")
-    if isinstance(grad, DTensor) and grad.placements != param.placements:
-        grad = grad.redistribute(placements=param.placements)
-    return local_part(grad)
-
-
-def _process_group(placement: Placement) -> dist.ProcessGroup | None:
-    """A group over all ranks of the mesh."""
-    mesh = placement.mesh
-    if placement.ranks == WHOLE_GRID and mesh is None:
-        return None
-    if mesh.ndim == 1:
-        return mesh.get_group()
-    if len(placement.ranks) == dist.get_world_size():
-        return dist.group.WORLD
-    return dist.new_group(list(placement.ranks), use_local_synchronization=True)

@@ -1,6 +1,6 @@
 """build_optimizer: one optimizer that gives hidden matrices to Muon and everything else to AdamW."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 
 from .explain import ExplainedParameter, explanation
 from .optimizer import Muon
-from .routing import Route, route
+from .routing import Route, frozen_routes, route
 
 
 class RoutedOptimizer(torch.optim.Optimizer):
@@ -17,8 +17,11 @@ class RoutedOptimizer(torch.optim.Optimizer):
     Each group has a key "family". The state of both families exists from construction.
     """
 
-    def __init__(self, routes: list[Route], muon: Mapping[str, Any], adamw: Mapping[str, Any]) -> None:
+    def __init__(
+        self, routes: list[Route], muon: Mapping[str, Any], adamw: Mapping[str, Any], frozen: Sequence[Route] = ()
+    ) -> None:
         self.routes = routes
+        self._frozen = list(frozen)
         by_family = {family: [r for r in routes if r.family == family] for family in ("muon", "adamw")}
         self._parts: dict[str, torch.optim.Optimizer] = {}
         if by_family["muon"]:
@@ -73,11 +76,21 @@ class RoutedOptimizer(torch.optim.Optimizer):
         loaded = [g.get("family") for g in state_dict["param_groups"]]
         if loaded != families:
             raise ValueError(f"state_dict: its groups are {loaded}, expected {families}: it was routed differently")
+        if "muon" in self._parts:
+            groups = [g for g in state_dict["param_groups"] if g["family"] == "muon"]
+            self._parts["muon"].check_loadable(state_dict["state"], groups)
         super().load_state_dict(state_dict)
         self._start_adamw()
-        self._share()
         if "muon" in self._parts:
             self._parts["muon"].refresh()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("routes", "_frozen", "_parts")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share()
 
     @property
     def counters(self) -> dict[str, float]:
@@ -97,7 +110,7 @@ class RoutedOptimizer(torch.optim.Optimizer):
     def explain(self) -> str:
         """A table of all parameters; see Muon.explain."""
         rows = self._parts["muon"].explained() if "muon" in self._parts else []
-        others = [r for r in self.routes if r.family == "adamw"]
+        others = [r for r in self.routes if r.family == "adamw"] + self._frozen
         rows += [
             ExplainedParameter(r.name, r.family, r.why, "x".join(map(str, r.param.shape)) or "scalar") for r in others
         ]
@@ -119,4 +132,5 @@ def build_optimizer(
     """
     options = {"muon": muon, "adamw": adamw}
     available = frozenset(family for family, value in options.items() if value is not None)
-    return RoutedOptimizer(route(model, overrides or {}, available), muon or {}, adamw or {})
+    routes = route(model, overrides or {}, available)
+    return RoutedOptimizer(routes, muon or {}, adamw or {}, frozen_routes(model))

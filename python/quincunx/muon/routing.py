@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from .heads import output_heads
+
 FAMILIES = ("muon", "adamw")
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 _CONVOLUTIONS = (nn.modules.conv._ConvNd,)
-_HEAD = "output head"
-_HEAD_NAMES = re.compile(r"(^|\.)(lm_head|head|output|output_layer|classifier|score|unembed|unembedding|embed_out)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +47,18 @@ def _trainable(model: nn.Module) -> dict[torch.Tensor, list[str]]:
     return names
 
 
+def frozen_routes(model: nn.Module) -> list[Route]:
+    """The parameters that no family steps."""
+    why = "requires no gradient; if that changes, build the optimizer again"
+    return [Route(name, p, "none", why) for name, p in model.named_parameters() if not p.requires_grad]
+
+
 def route_all_to_muon(model: nn.Module) -> list[Route]:
     """Every trainable parameter to Muon. Raises ValueError naming one that is no matrix of a hidden layer."""
     routes = []
     for param, aliases in _trainable(model).items():
-        reason = _not_hidden(model, aliases, param, frozenset())
-        if reason is not None and reason != _HEAD:
+        reason = _not_hidden(model, aliases, param, {})
+        if reason is not None:
             raise ValueError(
                 f"parameter {aliases[0]}: {reason}, not a hidden matrix; use "
                 "quincunx.muon.build_optimizer(model), or give Muon the parameters that it shall step"
@@ -69,7 +75,7 @@ def route_all_to_muon(model: nn.Module) -> list[Route]:
     return routes
 
 
-def _not_hidden(model: nn.Module, names: list[str], param: torch.Tensor, vocabulary: frozenset[int]) -> str | None:
+def _not_hidden(model: nn.Module, names: list[str], param: torch.Tensor, heads: Mapping[nn.Module, str]) -> str | None:
     """Why a parameter is no hidden matrix, or None."""
     for name in names:
         holder, leaf = _holder(model, name), name.rpartition(".")[2]
@@ -79,9 +85,8 @@ def _not_hidden(model: nn.Module, names: list[str], param: torch.Tensor, vocabul
             return "norm, bias or scalar"
         if isinstance(holder, _NORMS):
             return "norm"
-        is_named_head = _HEAD_NAMES.search(name.rpartition(".")[0]) is not None
-        if isinstance(holder, nn.Linear) and (is_named_head or param.shape[0] in vocabulary):
-            return _HEAD
+        if holder in heads:
+            return heads[holder]
     return None
 
 
@@ -93,8 +98,8 @@ def route(model: nn.Module, overrides: Mapping[str, str], available: frozenset[s
     """
     names = _trainable(model)
     chosen = _overridden(names, overrides)
-    vocabulary = frozenset(m.num_embeddings for m in model.modules() if isinstance(m, _EMBEDDINGS))
-    routes = [_route_of(model, param, aliases, chosen.get(param), vocabulary) for param, aliases in names.items()]
+    heads = output_heads(model)
+    routes = [_route_of(model, param, aliases, chosen.get(param), heads) for param, aliases in names.items()]
     for r in routes:
         if r.family not in available:
             raise ValueError(f"parameter {r.name}: belongs to {r.family} ({r.why}), which was given as None")
@@ -106,7 +111,7 @@ def _route_of(
     param: torch.Tensor,
     aliases: list[str],
     override: tuple[str, str] | None,
-    vocabulary: frozenset[int],
+    heads: Mapping[nn.Module, str],
 ) -> Route:
     name = aliases[0]
     is_convolution = _is_convolution_weight(model, name)
@@ -118,7 +123,7 @@ def _route_of(
                 f"overrides: {pattern!r} sends {name} of shape {tuple(param.shape)} to muon, which needs matrices"
             )
         return Route(name, param, family, f"override {pattern!r}{tied}", is_convolution)
-    reason = _not_hidden(model, aliases, param, vocabulary)
+    reason = _not_hidden(model, aliases, param, heads)
     family = "muon" if reason is None else "adamw"
     return Route(name, param, family, (reason or "hidden matrix") + tied, is_convolution)
 

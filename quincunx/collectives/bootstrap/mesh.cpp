@@ -39,13 +39,8 @@ std::unique_ptr<std::thread> start_thread(std::function<void()> body) {
   return thread;
 }
 
-// The destructor may run on one of the threads, from a callback of an operation.
-void join(std::unique_ptr<std::thread>& thread) {
-  if (!thread || !thread->joinable()) return;
-  if (thread->get_id() == std::this_thread::get_id())
-    thread->detach();
-  else
-    thread->join();
+void join(const std::unique_ptr<std::thread>& thread) {
+  if (thread) thread->join();
 }
 
 }  // namespace
@@ -59,13 +54,31 @@ Mesh::Mesh(const Options& options, std::shared_ptr<Store> store, PeerRecord own)
       sockets_(static_cast<size_t>(options.world_size)),
       tcp_links_(static_cast<size_t>(options.world_size)) {}
 
+// The last communicator may go in a callback of an operation, on a thread of the mesh, which must not end itself.
+std::shared_ptr<Mesh> Mesh::make(const Options& options, std::shared_ptr<Store> store, PeerRecord own) {
+  const auto destroy = [](Mesh* mesh) {
+    if (mesh->is_own_thread())
+      std::thread([mesh] { delete mesh; }).detach();
+    else
+      delete mesh;
+  };
+  return {new Mesh(options, std::move(store), std::move(own)), destroy};
+}
+
+bool Mesh::is_own_thread() const {
+  const auto is_current = [](const std::unique_ptr<std::thread>& thread) {
+    return thread && thread->get_id() == std::this_thread::get_id();
+  };
+  return is_current(store_thread_) || is_current(socket_thread_) || is_current(helper_thread_);
+}
+
 Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_ptr<Store> store) {
   PeerRecord own = describe_this_host();
   own.rank = options.rank;
   own.world_size = options.world_size;
   own.token = random_token();
   if (options.world_size == 1) {
-    std::shared_ptr<Mesh> alone(new Mesh(options, nullptr, std::move(own)));
+    std::shared_ptr<Mesh> alone = make(options, nullptr, std::move(own));
     alone->phase_ = Phase::kReady;
     return alone;
   }
@@ -79,7 +92,7 @@ Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_pt
     if (created.ok()) segment = std::move(*created);
   }
   if (segment) own.segment = segment->address();
-  std::shared_ptr<Mesh> mesh(new Mesh(options, std::move(store), std::move(own)));
+  std::shared_ptr<Mesh> mesh = make(options, std::move(store), std::move(own));
   mesh->segment_ = std::move(segment);
   if (mesh->segment_) mesh->engine_->use_doorbell(mesh->segment_->doorbell());
   mesh->listeners_.push_back(std::move(listener.socket));
@@ -108,6 +121,7 @@ Mesh::~Mesh() {
       engine_->flush();
     }
     engine_->stop_helper();
+    engine_->dismiss_driver(guard);
   }
   stop_ = true;
   changed_.notify_all();
@@ -138,11 +152,6 @@ void Mesh::abandon_in_child() {
   static_cast<void>(helper_thread_.release());
 }
 
-Phase Mesh::phase() const {
-  const std::lock_guard lock(mutex_);
-  return phase_;
-}
-
 Status Mesh::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -159,11 +168,6 @@ void Mesh::fail(const Status& status) {
   Engine::Guard guard(*engine_);
   engine_->fail_all(status);
   engine_->wake_waiters();
-}
-
-void Mesh::give_up(const Status& reason) {
-  fail(reason);
-  wake_sockets();
 }
 
 std::string Mesh::key(const char* kind, int rank) const {

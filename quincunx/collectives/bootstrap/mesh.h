@@ -24,16 +24,13 @@ class Mesh {
  public:
   // Opens the listening socket and the shared segment and starts the threads; waits for nobody.
   static Result<std::shared_ptr<Mesh>> start(const Options& options, std::shared_ptr<Store> store);
-  // Says goodbye, lets what was sent leave, and ends the threads.
+  // Says goodbye, lets what was sent leave, and ends the threads. The pointer from start never runs it on one of them.
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
   const std::shared_ptr<Engine>& engine() const { return engine_; }
-  Phase phase() const;
   Status failure() const;
-  // Connecting ends with this reason; links that are up stay.
-  void give_up(const Status& reason);
   // Connections dropped because they did not speak the protocol or lacked the token.
   uint64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
   // In a child after fork: closes the descriptors, so that the parent's death is seen by its peers, and forgets the
@@ -46,13 +43,14 @@ class Mesh {
     Socket socket;
     int rank = -1;  // known where this rank connects
     bool hello_sent = false;
-    bool offers_shared_memory = false;
     std::unique_ptr<Segment> segment;  // of the peer, mapped by the connecting side
     std::vector<std::byte> received;
     Clock::time_point deadline;
   };
 
   Mesh(const Options& options, std::shared_ptr<Store> store, PeerRecord own);
+  static std::shared_ptr<Mesh> make(const Options& options, std::shared_ptr<Store> store, PeerRecord own);
+  bool is_own_thread() const;
 
   void run_store();
   bool publish(const std::string& key, const std::string& value);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "quincunx/collectives/bootstrap/mesh.h"
 
@@ -18,6 +19,8 @@ using std::chrono::milliseconds;
 constexpr size_t kTokenBytes = 32;
 // A connection that has not said who it is after this long is dropped.
 constexpr milliseconds kHandshakeTimeout{10000};
+// Before another accept when one has failed.
+constexpr milliseconds kAcceptPause{20};
 // The socket thread's look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
@@ -124,7 +127,11 @@ void Mesh::begin_connect(int rank, const std::string& text) {
 void Mesh::accept_all(const Socket& listener) {
   while (true) {
     Result<Socket> socket = accept_from(listener);
-    if (!socket.ok()) return;
+    if (!socket.ok()) {
+      // The listener stays readable while no descriptor is left: this must not become a busy loop.
+      if (socket.status().code() != StatusCode::kNotFound) std::this_thread::sleep_for(kAcceptPause);
+      return;
+    }
     const int fd = socket->fd();
     Pending pending;
     pending.socket = std::move(*socket);

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -33,10 +35,11 @@ Status system_error(const std::string& what) { return unavailable(what + ": " + 
 }  // namespace
 
 int64_t shared_ring_bytes(int world_size) {
-  // Two frames in flight stay in a 1 MiB second-level cache beside the tensors for up to 8 peers; beyond that memory
-  // grows with the square of the ranks, so that the ring shrinks.
-  if (world_size <= 8) return 128 << 10;
-  return world_size <= 32 ? 64 << 10 : 16 << 10;
+  // Each change between two processes that share a core moves one ring at most, so that a large ring is faster by far
+  // where cores are busy. The rings of a host grow with the square of its ranks: those of one rank share 2 MiB.
+  constexpr int64_t kAllRings = 2 << 20, kLargest = 1 << 20, kSmallest = 16 << 10;
+  const auto share = static_cast<uint64_t>(kAllRings / std::max(world_size - 1, 1));
+  return std::clamp(static_cast<int64_t>(std::bit_floor(share)), kSmallest, kLargest);
 }
 
 Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce) {

@@ -112,6 +112,7 @@ Result<Socket> start_connect(const Endpoint& endpoint) {
 
 Result<Socket> accept_from(const Socket& listener) {
   Socket connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (connection.fd() < 0 && (errno == EAGAIN || errno == ECONNABORTED)) return not_found("no connection waits");
   if (connection.fd() < 0) return system_error("accept");
   const int one = 1;
   setsockopt(connection.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));

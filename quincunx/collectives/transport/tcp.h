@@ -44,6 +44,7 @@ struct Listener {
 Result<Listener> listen_on(const std::string& numeric_address);
 // Starts to connect; writable means that it has ended, socket_error says how.
 Result<Socket> start_connect(const Endpoint& endpoint);
+// kNotFound where no connection waits.
 Result<Socket> accept_from(const Socket& listener);
 int socket_error(const Socket& socket);
 // The first address of a network interface that is up, is no loopback and has global scope; IPv4 before IPv6.

@@ -90,6 +90,10 @@ Status check_output(std::string_view name, const TensorView& output, std::initia
                               " has stride 0: its elements share memory");
     }
   }
+  if (!output.has_distinct_elements()) {
+    return invalid_argument(named(name) + "the strides of " + output.to_string() +
+                            " let elements share memory; expected distinct elements");
+  }
   for (const auto& [input_name, input] : inputs) {
     if (!same_elements(output, *input) && contiguous_overlap(output, *input)) {
       return invalid_argument(named(name) + "overlaps " + std::string(input_name) + " without being the same tensor (" +

@@ -1,10 +1,7 @@
 #include "quincunx/kernels/gemm/operands.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <string>
-#include <utility>
 
 namespace qx::kernels {
 namespace {
@@ -20,7 +17,8 @@ bool element_range(const TensorView& view, int64_t& first, int64_t& last) {
     if (__builtin_add_overflow(end, reach, &end)) return false;
   }
   int64_t bytes = 0;
-  return !__builtin_mul_overflow(last + 1, dtype_size_bytes(view.dtype()), &bytes) &&
+  return !__builtin_add_overflow(last, 1, &bytes) &&
+         !__builtin_mul_overflow(bytes, dtype_size_bytes(view.dtype()), &bytes) &&
          !__builtin_mul_overflow(first, dtype_size_bytes(view.dtype()), &bytes);
 }
 
@@ -86,21 +84,9 @@ Status check_output_apart(std::string_view input_name, const TensorView& input, 
 }
 
 Status check_output_writable(const TensorView& output) {
-  std::array<std::pair<int64_t, int64_t>, TensorView::kMaxDims> strides;  // |stride| and size
-  int dims = 0;
-  for (int i = 0; i < output.num_dims(); ++i) {
-    if (output.size(i) > 1) strides[dims++] = {std::abs(output.stride(i)), output.size(i)};
-  }
-  std::sort(strides.begin(), strides.begin() + dims);
-  int64_t extent = 0;  // of the dimensions inside
-  for (int i = 0; i < dims; ++i) {
-    if (strides[i].first <= extent) {
-      return invalid_argument("output: the strides of " + output.to_string() +
-                              " let elements share memory; expected distinct elements");
-    }
-    extent += strides[i].first * (strides[i].second - 1);
-  }
-  return ok_status();
+  if (output.has_distinct_elements()) return ok_status();
+  return invalid_argument("output: the strides of " + output.to_string() +
+                          " let elements share memory; expected distinct elements");
 }
 
 }  // namespace qx::kernels

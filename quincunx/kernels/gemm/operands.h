@@ -21,7 +21,7 @@ bool is_same_view(const TensorView& left, const TensorView& right);
 // An error that names both if `output` may overlap `input`.
 Status check_output_apart(std::string_view input_name, const TensorView& input, const TensorView& output);
 
-// An error unless each stride steps over all that the smaller strides reach: no two elements share memory then.
+// An error unless output.has_distinct_elements().
 Status check_output_writable(const TensorView& output);
 
 }  // namespace qx::kernels

@@ -165,7 +165,12 @@ Status check_arguments(const TensorView& input, const NormOptions& options, cons
   if (!(options.eps >= 0) || std::isinf(options.eps)) {
     return invalid_argument("eps: expected a finite number that is not negative, got " + std::to_string(options.eps));
   }
-  return check_output("output", output, {{"input", &input}});
+  QX_RETURN_IF_ERROR(check_output("output", output, {{"input", &input}}));
+  // Rows are normalised one after another: a parameter must not change under way.
+  for (const auto& [name, parameter] : {std::pair{"weight", &options.weight}, std::pair{"bias", &options.bias}}) {
+    if (parameter->has_value()) QX_RETURN_IF_ERROR(check_output("output", output, {{name, &parameter->value()}}));
+  }
+  return ok_status();
 }
 
 // The parameter as contiguous f32: its own memory where it is that already, else a copy in `storage`.

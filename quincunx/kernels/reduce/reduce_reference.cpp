@@ -1,19 +1,23 @@
 #include "quincunx/kernels/reduce/reduce_reference.h"
 
-#include <array>
 #include <complex>
 #include <cstring>
 #include <type_traits>
 
-#include "quincunx/kernels/reduce/float8.h"
+#include "quincunx/base/float8.h"
 
 namespace qx::kernels {
 namespace {
 
-template <DType kType>
+template <float (*kDecode)(uint8_t), uint8_t (*kEncode)(float)>
 struct Float8 {
   uint8_t bits;
 };
+using Float8E4M3FN = Float8<float_from_float8_e4m3fn_bits, float8_e4m3fn_bits_from_float>;
+using Float8E5M2 = Float8<float_from_float8_e5m2_bits, float8_e5m2_bits_from_float>;
+using Float8E4M3FNUZ = Float8<float_from_float8_e4m3fnuz_bits, float8_e4m3fnuz_bits_from_float>;
+using Float8E5M2FNUZ = Float8<float_from_float8_e5m2fnuz_bits, float8_e5m2fnuz_bits_from_float>;
+using Float8E8M0FNU = Float8<float_from_float8_e8m0fnu_bits, float8_e8m0fnu_bits_from_float>;
 struct Bool {
   uint8_t value;
 };
@@ -37,18 +41,11 @@ struct Element<Float16> {
   static float load(Float16 value) { return static_cast<float>(value); }
   static Float16 store(float value) { return Float16(value); }
 };
-template <DType kType>
-struct Element<Float8<kType>> {
+template <float (*kDecode)(uint8_t), uint8_t (*kEncode)(float)>
+struct Element<Float8<kDecode, kEncode>> {
   using Accumulator = float;
-  static float load(Float8<kType> value) {
-    static const std::array<float, 256> table = [] {
-      std::array<float, 256> values{};
-      for (int bits = 0; bits < 256; ++bits) values[bits] = float_from_float8_bits(kType, static_cast<uint8_t>(bits));
-      return values;
-    }();
-    return table[value.bits];
-  }
-  static Float8<kType> store(float value) { return {float8_bits_from_float(kType, value)}; }
+  static float load(Float8<kDecode, kEncode> value) { return kDecode(value.bits); }
+  static Float8<kDecode, kEncode> store(float value) { return {kEncode(value)}; }
 };
 template <>
 struct Element<Bool> {
@@ -173,11 +170,11 @@ void reduce_reference(ReduceKind kind, DType dtype, std::span<const void* const>
     case DType::kUInt32: return call.operator()<uint32_t>();
     case DType::kInt64: return call.operator()<int64_t>();
     case DType::kUInt64: return call.operator()<uint64_t>();
-    case DType::kFloat8E4M3FN: return call.operator()<Float8<DType::kFloat8E4M3FN>>();
-    case DType::kFloat8E5M2: return call.operator()<Float8<DType::kFloat8E5M2>>();
-    case DType::kFloat8E4M3FNUZ: return call.operator()<Float8<DType::kFloat8E4M3FNUZ>>();
-    case DType::kFloat8E5M2FNUZ: return call.operator()<Float8<DType::kFloat8E5M2FNUZ>>();
-    case DType::kFloat8E8M0FNU: return call.operator()<Float8<DType::kFloat8E8M0FNU>>();
+    case DType::kFloat8E4M3FN: return call.operator()<Float8E4M3FN>();
+    case DType::kFloat8E5M2: return call.operator()<Float8E5M2>();
+    case DType::kFloat8E4M3FNUZ: return call.operator()<Float8E4M3FNUZ>();
+    case DType::kFloat8E5M2FNUZ: return call.operator()<Float8E5M2FNUZ>();
+    case DType::kFloat8E8M0FNU: return call.operator()<Float8E8M0FNU>();
     case DType::kFloat16: return call.operator()<Float16>();
     case DType::kBFloat16: return call.operator()<BFloat16>();
     case DType::kFloat32: return call.operator()<float>();

@@ -41,7 +41,7 @@ void release(std::shared_ptr<T> pointer, bool forked) {
 
 c10::intrusive_ptr<McclBackend> McclBackend::create(c10::intrusive_ptr<c10d::Store> store,
                                                     const collectives::Options& options) {
-  auto adapter = std::make_shared<StoreAdapter>(std::move(store), options.rank);
+  auto adapter = std::make_shared<StoreAdapter>(std::move(store), options);
   auto communicator = collectives::Communicator::create(options, adapter);
   throw_if_error(communicator.status());
   return make_backend(*std::move(communicator), std::move(adapter));

@@ -16,8 +16,8 @@ constexpr std::chrono::microseconds kLongestPause{20000};
 
 std::string StoreAdapter::full_key(const std::string& key) {
   std::lock_guard lock(mutex_);
-  if (join_count_ == 0) join_count_ = store_->add("mccl/joined/" + std::to_string(rank_), 1);
-  return "mccl/" + std::to_string(join_count_) + "/" + key;
+  if (join_count_ == 0) join_count_ = store_->add(prefix_ + "joined/" + std::to_string(rank_), 1);
+  return prefix_ + std::to_string(join_count_) + "/" + key;
 }
 
 Status StoreAdapter::set(const std::string& key, const std::string& value) {

@@ -9,13 +9,14 @@
 
 namespace qx::distributed {
 
-// Holds the C++ store, so that it outlives the Python object. Keys carry the number of times that this rank has joined,
-// counted in the store: a second group on the same store, or a restarted process, never reads the addresses of the
-// first. get polls: c10d stores hold their lock while they wait, which would block the thread that uses the store for
-// else.
+// Holds the C++ store, so that it outlives the Python object. Keys carry the generation and the number of times that
+// this rank has joined in it, counted in the store: a second group on the same store, or a restarted process, never
+// reads the addresses of the first, and ranks that ended before they joined do not count into the next generation. get
+// polls: c10d stores hold their lock while they wait, which would block the thread that uses the store for else.
 class StoreAdapter : public collectives::Store {
  public:
-  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collectives::Options& options)
+      : store_(std::move(store)), rank_(options.rank), prefix_("mccl/" + options.generation + "/") {}
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
@@ -27,6 +28,7 @@ class StoreAdapter : public collectives::Store {
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
+  const std::string prefix_;
   std::mutex mutex_;
   int64_t join_count_ = 0;
   std::atomic<bool> cancelled_ = false;

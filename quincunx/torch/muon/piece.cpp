@@ -52,16 +52,25 @@ void with_stride(bool unit, int64_t stride, const F& f) {
   }
 }
 
-template <typename T, typename StateStride, typename GradStride>
-void advance_row(T* state, StateStride state_stride, const T* grad, GradStride grad_stride, int64_t count,
-                 const MomentumRule& rule, float* packed) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float g = load(grad[i * grad_stride]);
-    const T advanced = static_cast<T>(lerp(load(state[i * state_stride]), g, 1.0f - rule.momentum));
-    state[i * state_stride] = advanced;
-    const float m = load(advanced);
-    if (packed != nullptr) packed[i] = rule.nesterov ? lerp(g, m, rule.momentum) : m;
-  }
+template <typename T>
+T advanced(T state, float grad, const MomentumRule& rule) {
+  return static_cast<T>(lerp(load(state), grad, 1.0f - rule.momentum));
+}
+
+float update_of(float advanced, float grad, const MomentumRule& rule) {
+  return rule.nesterov ? lerp(grad, advanced, rule.momentum) : advanced;
+}
+
+// Calls f(state stride, gradient stride) between columns: both constants where both are 1.
+template <typename F>
+void with_strides(const MatrixView& state, const MatrixView& grad, const F& f) {
+  with_stride(state.column_stride == 1 && grad.column_stride == 1, state.column_stride, [&](auto stride) {
+    if constexpr (std::is_same_v<decltype(stride), int64_t>) {
+      f(stride, grad.column_stride);
+    } else {
+      f(stride, stride);
+    }
+  });
 }
 
 }  // namespace
@@ -96,20 +105,18 @@ Result<MatrixView> matrix_view(const torch::stable::Tensor& tensor, int64_t inde
   return view;
 }
 
-void advance_momentum(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule, PackedPiece packed) {
+void pack_update(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule, PackedPiece packed) {
   dispatch(state.dtype, [&](auto zero) {
     using T = decltype(zero);
-    with_stride(state.column_stride == 1 && grad.column_stride == 1, state.column_stride, [&](auto stride) {
-      // With a unit state stride both are 1; otherwise the gradient keeps its own.
-      const auto grad_stride = [&] {
-        if constexpr (std::is_same_v<decltype(stride), int64_t>)
-          return grad.column_stride;
-        else
-          return stride;
-      }();
+    with_strides(state, grad, [&](auto state_stride, auto grad_stride) {
       for_rows(state, [&](int64_t row) {
-        advance_row(row_of<T>(state, row), stride, row_of<T>(grad, row), grad_stride, state.columns, rule,
-                    packed.data == nullptr ? nullptr : packed.data + row * packed.row_stride);
+        const T* values = row_of<T>(state, row);
+        const T* grads = row_of<T>(grad, row);
+        float* out = packed.data + row * packed.row_stride;
+        for (int64_t i = 0; i < state.columns; ++i) {
+          const float g = load(grads[i * grad_stride]);
+          out[i] = update_of(load(advanced(values[i * state_stride], g, rule)), g, rule);
+        }
       });
     });
   });
@@ -122,9 +129,24 @@ void pack_without_gradient(const MatrixView& state, const MomentumRule& rule, Pa
       const T* values = row_of<T>(state, row);
       float* out = packed.data + row * packed.row_stride;
       for (int64_t i = 0; i < state.columns; ++i) {
-        const float m = load(static_cast<T>(lerp(load(values[i * state.column_stride]), 0.0f, 1.0f - rule.momentum)));
-        out[i] = rule.nesterov ? lerp(0.0f, m, rule.momentum) : m;
+        out[i] = update_of(load(advanced(values[i * state.column_stride], 0.0f, rule)), 0.0f, rule);
       }
+    });
+  });
+}
+
+void advance_momentum(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule) {
+  dispatch(state.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_strides(state, grad, [&](auto state_stride, auto grad_stride) {
+      for_rows(state, [&](int64_t row) {
+        T* values = row_of<T>(state, row);
+        const T* grads = row_of<T>(grad, row);
+        for (int64_t i = 0; i < state.columns; ++i) {
+          T& value = values[i * state_stride];
+          value = advanced(value, load(grads[i * grad_stride]), rule);
+        }
+      });
     });
   });
 }
@@ -136,7 +158,7 @@ void decay_momentum(const MatrixView& state, const MomentumRule& rule) {
       T* values = row_of<T>(state, row);
       for (int64_t i = 0; i < state.columns; ++i) {
         T& value = values[i * state.column_stride];
-        value = static_cast<T>(lerp(load(value), 0.0f, 1.0f - rule.momentum));
+        value = advanced(value, 0.0f, rule);
       }
     });
   });

@@ -32,19 +32,22 @@ struct MomentumRule {
   bool nesterov = true;
 };
 
-// Where a row-major copy of a piece stands; data may be null: then nothing is written.
+// Where a row-major copy of a piece stands.
 struct PackedPiece {
   float* data = nullptr;
   int64_t row_stride = 0;
 };
 
-// Advances `state` by `grad` (same shape and dtype) and writes u to `packed`.
-void advance_momentum(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule, PackedPiece packed);
+// Writes u to `packed`. `state` and `grad` (same shape and dtype) stay as they are.
+void pack_update(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule, PackedPiece packed);
 
-// Writes u as if the gradient were zero, without touching `state`.
+// The same for a gradient of zeros.
 void pack_without_gradient(const MatrixView& state, const MomentumRule& rule, PackedPiece packed);
 
-// state <- momentum state: what advance_momentum does for a gradient of zeros.
+// Advances `state` by `grad`.
+void advance_momentum(const MatrixView& state, const MatrixView& grad, const MomentumRule& rule);
+
+// The same for a gradient of zeros.
 void decay_momentum(const MatrixView& state, const MomentumRule& rule);
 
 // param <- decay param - step update.

@@ -1,6 +1,7 @@
 // The stages of a Muon step on one bucket of one rank. Python calls them in this order, with an all_to_all after
 // muon_pack and another after muon_reply:
 //   muon_pack  muon_unpack  muon_orthogonalize  muon_reply  muon_apply
+// Momenta and parameters change in muon_apply alone: a collective that fails leaves both as they were.
 #include <torch/csrc/stable/library.h>
 
 #include <cmath>
@@ -79,8 +80,13 @@ Rule rule_of(std::span<double> rules, int64_t tensor) {
   return {{static_cast<float>(row[0]), row[1] != 0.0}, static_cast<float>(row[2]), static_cast<float>(row[3])};
 }
 
-// Advances the momentum of every held piece and packs u: into `whole` where this rank owns the matrix, else into
-// `send`.
+MatrixView grad_of(const std::vector<Tensor>& grads, const MuonHeldPiece& piece, const MatrixView& state) {
+  const MatrixView grad = view_of(grads, piece, "grads");
+  if (grad.dtype != state.dtype) throw_if_error(type_error("grads: expected the dtype of the momentum"));
+  return grad;
+}
+
+// Packs u of every held piece: into `whole` where this rank owns the matrix, else into `send`.
 void muon_pack(Tensor held, std::vector<Tensor> momenta, std::vector<Tensor> grads, Tensor has_grad, Tensor rules,
                Tensor send, Tensor whole, Tensor slot_flags) {
   const auto send_buffer = floats_of(send, "send");
@@ -100,13 +106,12 @@ void muon_pack(Tensor held, std::vector<Tensor> momenta, std::vector<Tensor> gra
       *message.flag = has_gradient ? 1.0f : 0.0f;
       packed = message.values;
     }
+    if (packed.data == nullptr) continue;
     const MatrixView state = view_of(momenta, piece, "momenta");
     const MomentumRule rule = rule_of(rule_rows, piece.tensor).momentum;
     if (has_gradient) {
-      const MatrixView grad = view_of(grads, piece, "grads");
-      if (grad.dtype != state.dtype) throw_if_error(type_error("grads: expected the dtype of the momentum"));
-      advance_momentum(state, grad, rule, packed);
-    } else if (packed.data != nullptr) {
+      pack_update(state, grad_of(grads, piece, state), rule, packed);
+    } else {
       pack_without_gradient(state, rule, packed);
     }
   }
@@ -171,17 +176,19 @@ void muon_reply(Tensor remote, Tensor whole, Tensor slot_flags, Tensor reply) {
   }
 }
 
-// Updates the parameters. A matrix without a gradient on any rank is left alone. Returns the first tensor whose
-// gradient exists here but on no rank that feeds its owner (the replicas disagree), or -1.
-int64_t muon_apply(Tensor held, std::vector<Tensor> params, std::vector<Tensor> momenta, Tensor has_grad, Tensor rules,
-                   Tensor reply, Tensor whole, Tensor slot_flags) {
+// Advances the momenta and updates the parameters. A matrix without a gradient on any rank is left alone. Returns -1,
+// or the first tensor whose gradient exists here but on no rank that feeds its owner (the replicas disagree): then
+// nothing was changed.
+int64_t muon_apply(Tensor held, std::vector<Tensor> params, std::vector<Tensor> momenta, std::vector<Tensor> grads,
+                   Tensor has_grad, Tensor rules, Tensor reply, Tensor whole, Tensor slot_flags) {
   const auto buffer = floats_of(reply, "reply");
   const auto whole_buffer = floats_of(whole, "whole");
   const auto flags = integers_of(slot_flags, "slot_flags");
   const auto present = integers_of(has_grad, "has_grad");
   const auto rule_rows = doubles_of(rules, "rules");
-  int64_t disagreement = -1;
-  for (const MuonHeldPiece& piece : rows_of<MuonHeldPiece>(held, "held")) {
+  const std::vector<MuonHeldPiece> pieces = rows_of<MuonHeldPiece>(held, "held");
+  std::vector<PackedPiece> updates;  // without data where nothing is to be applied
+  for (const MuonHeldPiece& piece : pieces) {
     PackedPiece update;
     bool apply = false;
     if (piece.slot >= 0) {
@@ -193,30 +200,35 @@ int64_t muon_apply(Tensor held, std::vector<Tensor> params, std::vector<Tensor> 
       update = message.values;
       apply = *message.flag != 0.0f;
     }
-    const bool has_gradient = element_at(present, piece.tensor, "has_grad") != 0;
-    if (!apply) {
-      if (has_gradient && disagreement < 0) disagreement = piece.tensor;
-      continue;
-    }
-    const Rule rule = rule_of(rule_rows, piece.tensor);
-    if (!has_gradient) decay_momentum(view_of(momenta, piece, "momenta"), rule.momentum);
-    apply_update(view_of(params, piece, "params"), update, rule.decay, rule.step);
+    if (!apply && element_at(present, piece.tensor, "has_grad") != 0) return piece.tensor;
+    updates.push_back(apply ? update : PackedPiece{});
   }
-  return disagreement;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (updates[i].data == nullptr) continue;
+    const Rule rule = rule_of(rule_rows, pieces[i].tensor);
+    const MatrixView state = view_of(momenta, pieces[i], "momenta");
+    if (element_at(present, pieces[i].tensor, "has_grad") != 0) {
+      advance_momentum(state, grad_of(grads, pieces[i], state), rule.momentum);
+    } else {
+      decay_momentum(state, rule.momentum);
+    }
+    apply_update(view_of(params, pieces[i], "params"), updates[i], rule.decay, rule.step);
+  }
+  return -1;
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
   library.def(
-      "muon_pack(Tensor held, Tensor(a!)[] momenta, Tensor[] grads, Tensor has_grad, Tensor rules, Tensor(b!) send, "
-      "Tensor(c!) whole, Tensor(d!) slot_flags) -> ()");
+      "muon_pack(Tensor held, Tensor[] momenta, Tensor[] grads, Tensor has_grad, Tensor rules, Tensor(a!) send, "
+      "Tensor(b!) whole, Tensor(c!) slot_flags) -> ()");
   library.def("muon_unpack(Tensor remote, Tensor receive, Tensor(a!) whole, Tensor(b!) slot_flags) -> ()");
   library.def("muon_orthogonalize(Tensor(a!) batch, Tensor slot_flags, Tensor coefficients, float eps) -> int");
   library.def("muon_reply(Tensor remote, Tensor whole, Tensor slot_flags, Tensor(a!) reply) -> ()");
   library.def(
-      "muon_apply(Tensor held, Tensor(a!)[] params, Tensor(b!)[] momenta, Tensor has_grad, Tensor rules, "
-      "Tensor reply, Tensor whole, Tensor slot_flags) -> int");
+      "muon_apply(Tensor held, Tensor(a!)[] params, Tensor(b!)[] momenta, Tensor[] grads, Tensor has_grad, "
+      "Tensor rules, Tensor reply, Tensor whole, Tensor slot_flags) -> int");
 }
 STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("muon_pack", TORCH_BOX(&muon_pack));

@@ -5,6 +5,7 @@
 
 #include "kernels/random_values.h"
 #include "quincunx/kernels/attention/attention.h"
+#include "sanitizers.h"
 
 namespace qx::kernels {
 namespace {
@@ -83,6 +84,18 @@ TEST_F(AttentionBadInput, NamesOverlappingOutputs) {
   EXPECT_EQ(message(), "output: is the same memory as query");
   output_ = strided_view(memory_[3].data(), DType::kFloat32, {2, 4, 5, 8}, {0, 40, 8, 1});
   EXPECT_EQ(message(), "output: dimension 0 of float32[2, 4, 5, 8] has stride 0: its elements share memory");
+  output_ = f32_view(memory_[3], {2, 4, 5, 8});
+  options_.log_sum_exp = f32_view(memory_[3], {2, 4, 5});
+  EXPECT_EQ(message(),
+            "log_sum_exp: overlaps output without being the same tensor (float32[2, 4, 5] and float32[2, 4, 5, 8])");
+}
+
+TEST_F(AttentionBadInput, ReportsKeysThatDoNotFitMemory) {
+  if (kAddressSanitizer || kThreadSanitizer) GTEST_SKIP() << "a sanitizer ends the program instead";
+  constexpr int64_t kKeys = int64_t{1} << 45;  // 2 PiB packed
+  key_ = strided_view(memory_[1].data(), DType::kFloat32, {2, 2, kKeys, 8}, {0, 0, 0, 1});
+  value_ = strided_view(memory_[2].data(), DType::kFloat32, {2, 2, kKeys, 3}, {0, 0, 0, 1});
+  EXPECT_EQ(attention(query_, key_, value_, options_, output_).code(), StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -81,6 +81,14 @@ TEST_F(GemmArguments, OutputThatSharesElements) {
   expect_error(gemm(a_, b_, rows_meet), StatusCode::kInvalidArgument, "let elements share memory");
 }
 
+TEST_F(GemmArguments, StridesBeyondTheAddressSpace) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  for (const int64_t stride : {kLargest, kLargest - 2, kLargest / 4, -kLargest}) {
+    const auto a = TensorView::strided(memory_.data(), DType::kFloat32, Shape{2, 3}, Shape{stride, 1}).value();
+    expect_error(gemm(a, b_, output_), StatusCode::kInvalidArgument, "a: the strides of float32[2, 3] reach beyond");
+  }
+}
+
 TEST_F(GemmArguments, WrongBiasAndResidual) {
   const auto bias = TensorView::contiguous(memory_.data(), DType::kFloat32, std::array<int64_t, 1>{3}).value();
   GemmOptions options;

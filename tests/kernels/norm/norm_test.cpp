@@ -175,6 +175,10 @@ TEST_P(BothNorms, RejectsBadInput) {
   EXPECT_EQ(message(in, {}, f32_view(y, {4, 3})),
             "output: expected the shape of input float32[3, 4], got float32[4, 3]");
   EXPECT_EQ(message(f32_view(x, {}), {}, f32_view(y, {})), "input: expected at least one dimension, got float32[]");
+  EXPECT_EQ(message(in, {.weight = f32_view(y, {4})}, out),
+            "output: overlaps weight without being the same tensor (float32[3, 4] and float32[4])");
+  EXPECT_EQ(message(in, {}, strided_view(y.data(), DType::kFloat32, {3, 4}, {2, 1})),
+            "output: the strides of float32[3, 4] let elements share memory; expected distinct elements");
   EXPECT_EQ(message(contiguous_view(x.data(), DType::kInt32, {12}), {}, out),
             "input: expected float32, bfloat16 or float16, got int32[12]");
 }

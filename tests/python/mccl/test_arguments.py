@@ -64,6 +64,11 @@ CASES = {
         ValueError,
         "tensor: its elements share memory",
     ),
+    "in place": (
+        lambda: (lambda x: dist.all_to_all_single(x, x))(torch.ones(4)),
+        ValueError,
+        "all_to_all: outputs[1]: expected memory apart from inputs[1], got an overlap",
+    ),
     "bits of floats": (
         lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND),
         NotImplementedError,

@@ -1,6 +1,7 @@
 """Works and futures: polled, waited for, chained, coalesced; send and receive."""
 
 import datetime
+import os
 import time
 
 import torch
@@ -70,6 +71,24 @@ def test_futures_carry_results_and_callbacks(run_ranks):
         assert work.get_future().wait() == []
 
     run_ranks(2, body)
+
+
+def test_threads_of_futures_end_when_they_are_idle(run_ranks):
+    def num_threads():
+        return len(os.listdir("/proc/self/task"))
+
+    def body(rank, world):
+        before = num_threads()
+        futures = [
+            dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda f: f.value()) for _ in range(300)
+        ]
+        for future in futures:
+            future.wait()
+        assert wait_until(lambda: num_threads() <= before)
+        future = dist.all_reduce(torch.ones(1), async_op=True).get_future()  # Works with a new thread.
+        return future.then(lambda done: done.value()[0].item()).wait()
+
+    assert run_ranks(2, body) == [2.0, 2.0]
 
 
 def test_a_failed_operation_fails_its_future(start_ranks):

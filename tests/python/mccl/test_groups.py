@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg  # Registers the backend "fake".
 
 from quincunx import mccl
 
@@ -73,7 +74,17 @@ def start_device_map(port):
     return start
 
 
-@pytest.mark.parametrize("start", [start_env, start_tcp, start_store, start_device_map])
+def start_two_devices(port):
+    """As "cpu:mccl,cuda:nccl", also where torch has no nccl."""
+
+    def start(rank, world):
+        store = dist.TCPStore("127.0.0.1", port, world, rank == 0, timeout=SECONDS)
+        dist.init_process_group("cpu:mccl,cuda:fake", store=store, rank=rank, world_size=world, timeout=SECONDS)
+
+    return start
+
+
+@pytest.mark.parametrize("start", [start_env, start_tcp, start_store, start_device_map, start_two_devices])
 def test_every_way_to_initialise(run_ranks, start):
     def body(rank, world):
         return sum_of_ranks()
@@ -287,6 +298,28 @@ def test_a_forked_child_is_refused_and_may_make_its_own_group(run_ranks, tmp_pat
         return os.waitstatus_to_exitcode(status), sum_of_ranks()
 
     assert run_ranks(2, body) == [(0, 3.0)] * 2
+
+
+@pytest.mark.parametrize("num_nodes", ["1", "2"])
+def test_a_restarted_job_is_not_misled_by_the_records_of_its_last_start(run_ranks, num_nodes):
+    """torchrun keeps one store over restarts; each node of several counts its own."""
+
+    def start(rank, world):
+        store = dist.TCPStore("127.0.0.1", port, world, rank == 0, timeout=SECONDS)
+        os.environ.update(GROUP_WORLD_SIZE=num_nodes, TORCHELASTIC_RESTART_COUNT="0")
+        # Rank 1 of the first start of one node ended before it joined.
+        if rank == 0 or num_nodes == "2":
+            dist.init_process_group("mccl", store=store, rank=rank, world_size=world, timeout=SECONDS)
+            time.sleep(0.5)  # Its record is published in the background.
+            dist.destroy_process_group()
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = "1" if num_nodes == "1" else str(rank)
+        dist.init_process_group("mccl", store=store, rank=rank, world_size=world, timeout=SECONDS)
+
+    def body(rank, world):
+        return sum_of_ranks()
+
+    port = free_port()
+    assert run_ranks(2, body, start=start) == [3.0, 3.0]
 
 
 def test_another_group_than_mccl_is_refused():

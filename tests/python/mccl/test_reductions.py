@@ -153,6 +153,22 @@ def test_reduce_changes_no_other_rank(run_ranks, world):
         run_ranks(world, body)
 
 
+def test_float8_sums_beyond_the_largest_value_end_as_torch_converts_them(run_ranks):
+    dtypes = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+    def body(rank, world):
+        bits = []
+        for dtype in dtypes:
+            x = torch.tensor([torch.finfo(dtype).max, -torch.finfo(dtype).max, 1.0]).to(dtype)
+            dist.all_reduce(x)
+            bits.append(x.view(torch.uint8).tolist())
+        return bits
+
+    sums = [torch.tensor([2 * torch.finfo(dtype).max, -2 * torch.finfo(dtype).max, 2.0]) for dtype in dtypes]
+    want = [x.to(dtype).view(torch.uint8).tolist() for x, dtype in zip(sums, dtypes, strict=True)]
+    assert run_ranks(2, body) == [want] * 2
+
+
 def test_special_values(run_ranks):
     infinity, nan, denormal = float("inf"), float("nan"), 2.0**-149
 

@@ -82,6 +82,6 @@ def test_apply_names_the_tensor_whose_replicas_disagree(is_gradient_there, expec
     rules = torch.tensor([[0.9, 1.0, 0.5, 0.1]], dtype=torch.float64)
     present = torch.tensor([int(is_gradient_there)])
     empty, flags = torch.empty(0), torch.empty(0, dtype=torch.int64)
-    arguments = (held, [param], [torch.zeros(2, 2)], present, rules, reply, empty, flags)
+    arguments = (held, [param], [torch.zeros(2, 2)], [torch.ones(2, 2)], present, rules, reply, empty, flags)
     assert aten_stages.apply(*arguments) == torch.ops.quincunx.muon_apply(*arguments) == expected
     assert torch.equal(param, torch.ones(2, 2))

@@ -250,11 +250,47 @@ def test_replicas_that_disagree_about_a_gradient_raise(start_ranks):
         param.grad = (
             None if rank == 0 else distribute_tensor(random_matrix(4, 4), mesh, [Replicate()], src_data_rank=None)
         )
-        Muon([("w", param)]).step()
+        optimizer = Muon([("w", param)])
+        try:
+            optimizer.step()
+        finally:
+            assert rank == 0 or not optimizer.state[param]["momentum_buffer"].to_local().any()
 
     outcomes = start_ranks(2, body)
     assert outcomes[1][0] == "raised"
     assert "parameter w: has a gradient here but on no rank" in outcomes[1][1]
+
+
+@pytest.mark.parametrize("failing_call", [1, 2])
+def test_a_collective_that_fails_leaves_momenta_and_parameters_alone(run_ranks, failing_call):
+    def body(rank, world):
+        mesh = init_device_mesh("cpu", (world,))
+        original, calls = dist.all_to_all_single, []
+
+        def failing(*arguments, **options):
+            calls.append(None)
+            if len(calls) == failing_call:
+                raise RuntimeError("the network is gone")
+            return original(*arguments, **options)
+
+        tensors = parameters()
+        params = {n: nn.Parameter(distribute_tensor(v, mesh, [Shard(dim)])) for n, (v, dim) in tensors.items()}
+        optimizer = Muon(list(params.items()))
+        for name, param in params.items():
+            param.grad = distribute_tensor(grad_of(name, param.shape, 0), mesh, param.placements)
+        before = {n: p.detach().full_tensor() for n, p in params.items()}
+        dist.all_to_all_single = failing
+        with pytest.raises(RuntimeError, match="the network is gone"):
+            optimizer.step()
+        assert_all_equal({n: p.detach().full_tensor() for n, p in params.items()}, before)
+        assert not any(s["momentum_buffer"].to_local().count_nonzero() for s in optimizer.state.values())
+        for step in range(NUM_STEPS):
+            for name, param in params.items():
+                param.grad = distribute_tensor(grad_of(name, param.shape, step), mesh, param.placements)
+            optimizer.step()
+        assert_all_equal({n: p.detach().full_tensor() for n, p in params.items()}, single_process(tensors))
+
+    run_ranks(2, body)
 
 
 def test_partial_gradients_are_reduced(run_ranks):
@@ -302,6 +338,25 @@ def test_meshes_of_some_ranks_work(run_ranks):
         assert torch.equal(split.detach().full_tensor(), plain)
 
     run_ranks(3, body)
+
+
+def test_planning_again_makes_no_further_process_groups(run_ranks):
+    def body(rank, world):
+        mesh = DeviceMesh("cpu", torch.arange(2).view(1, 2))
+        if rank >= 2:
+            return 0
+        param = nn.Parameter(distribute_tensor(random_matrix(4, 6), mesh, [Replicate(), Shard(0)]))
+        optimizer = Muon([param])
+        made = []
+        original = dist.new_group
+        dist.new_group = lambda *arguments, **options: made.append(None) or original(*arguments, **options)
+        for _ in range(3):
+            optimizer.load_state_dict(optimizer.state_dict())
+            param.grad = distribute_tensor(random_matrix(4, 6), mesh, param.placements)
+            optimizer.step()
+        return len(made)
+
+    assert run_ranks(3, body) == [0, 0, 0]
 
 
 def test_hybrid_fsdp_with_mixed_precision_orthogonalises_once(run_ranks):

@@ -57,7 +57,8 @@ def test_unpack_and_reply_refuse_pieces_beyond_their_buffers():
 def test_apply_refuses_a_reply_that_is_too_short():
     held = torch.tensor([[0, 0, 2, 3, -1, -1, 0, 0, 0]])
     with pytest.raises(ValueError, match="reply: a piece ends beyond"), core_errors():
-        OPS.muon_apply(held, [torch.zeros(2, 3)], [torch.zeros(2, 3)], PRESENT, RULES, torch.zeros(6), EMPTY, FLAGS)
+        matrices = [torch.zeros(2, 3)]
+        OPS.muon_apply(held, matrices, matrices, matrices, PRESENT, RULES, torch.zeros(6), EMPTY, FLAGS)
 
 
 def test_orthogonalize_refuses_mismatched_flags_and_coefficients():

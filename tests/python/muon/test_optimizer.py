@@ -259,6 +259,42 @@ def test_added_groups_are_stepped():
     assert optimizer.counters["matrices_total"] == 2
 
 
+@pytest.mark.parametrize("group", [{"params": [parameter(3)]}, {"params": [parameter(3, 3)], "lr": -1.0}])
+def test_refused_groups_leave_no_trace(group):
+    param = parameter(4, 6)
+    optimizer = Muon([param])
+    with pytest.raises(ValueError, match="params|lr"):
+        optimizer.add_param_group(group)
+    assert len(optimizer.param_groups) == 1
+    run(optimizer, param, num_steps=1)
+
+
+def test_added_groups_have_state_at_once():
+    optimizer = Muon([parameter(4, 6)])
+    optimizer.add_param_group({"params": [parameter(3, 3)]})
+    assert sorted(optimizer.state_dict()["state"]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("lr", float("nan"), ValueError),
+        ("lr", "fast", TypeError),
+        ("momentum", 1.5, ValueError),
+        ("adjust_lr_fn", "mine", ValueError),
+        ("weight_decay", -1.0, ValueError),
+    ],
+)
+def test_options_that_a_group_got_later_are_checked(option, value, error):
+    param = parameter(4, 6)
+    optimizer = Muon([param])
+    optimizer.param_groups[0][option] = value
+    param.grad, before = torch.ones_like(param), param.detach().clone()
+    with pytest.raises(error, match=option):
+        optimizer.step()
+    assert torch.equal(param, before)
+
+
 def test_grad_scaler_and_clipping():
     param = parameter(6, 4)
     reference = Reference(param)

@@ -1,6 +1,7 @@
 """quincunx.muon.routed: two families behind one optimizer."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -112,6 +113,26 @@ def test_resume_is_bitwise(is_distributed_form, options):
     train(resumed, [other], range(3, 6))
     assert_equal(model, resumed)
     assert [g["lr"] for g in other.param_groups] == [MUON["lr"], ADAMW["lr"]]
+
+
+def pickled(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+def test_copies_step_their_own_parameters(copied):
+    model = build()
+    optimizer = build_optimizer(model, muon=MUON, adamw=ADAMW)
+    train(model, [optimizer], range(2))
+    twin, twin_optimizer = copied((model, optimizer))
+    train(model, [optimizer], range(2, 4))
+    train(twin, [twin_optimizer], range(2, 4))
+    assert_equal(model, twin)
+    assert twin_optimizer.counters == optimizer.counters
+    assert twin_optimizer.explain() == optimizer.explain()
 
 
 def test_state_of_other_routes_is_refused():

@@ -1,5 +1,7 @@
 """quincunx.muon.routing and build_optimizer: what gets which update, and what is refused."""
 
+import re
+
 import pytest
 import torch
 from quincunx.muon import build_optimizer
@@ -45,17 +47,18 @@ def test_hidden_matrices_go_to_muon_and_the_rest_to_adamw():
 def test_reasons_are_given():
     why = reasons(build_optimizer(Model(), overrides={"experts": "adamw"}))
     assert why["embed.weight"] == "embedding"
-    assert why["predict.weight"] == "output head"
+    assert why["predict.weight"] == "output head: as many rows as embed has entries"
     assert why["norm.weight"] == "norm"
     assert why["layers.0.bias"] == "norm, bias or scalar"
     assert why["layers.0.weight"] == "hidden matrix"
     assert why["experts"] == "override 'experts'"
 
 
-@pytest.mark.parametrize("name", ["head", "lm_head", "output", "classifier"])
-def test_heads_are_known_by_name(name):
-    model = nn.ModuleDict({"body": nn.Linear(4, 4, bias=False), name: nn.Linear(4, 3, bias=False)})
-    assert families(build_optimizer(model)) == {"body.weight": "muon", f"{name}.weight": "adamw"}
+def test_the_reason_of_a_head_is_given():
+    model = nn.ModuleDict({"body": nn.Linear(4, 4, bias=False), "output": nn.Linear(4, 3, bias=False)})
+    optimizer = build_optimizer(model)
+    assert families(optimizer) == {"body.weight": "muon", "output.weight": "adamw"}
+    assert reasons(optimizer)["output.weight"] == "output head: last linear layer of the model's output"
 
 
 def test_tied_weights_are_routed_once():
@@ -71,6 +74,7 @@ def test_frozen_parameters_are_excluded():
     optimizer = build_optimizer(model)
     assert "layers.0.weight" not in families(optimizer)
     assert all(p.requires_grad for g in optimizer.param_groups for p in g["params"])
+    assert re.search(r"layers.0.weight +none +requires no gradient", optimizer.explain())
 
 
 def test_overrides_search_the_name():

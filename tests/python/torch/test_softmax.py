@@ -34,3 +34,5 @@ def test_bad_input_names_the_argument():
         torch.ops.quincunx.softmax(torch.arange(3))
     with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: dim: expected -2 to 1, got 2"):
         torch.ops.quincunx.softmax(torch.randn(2, 3), 2)
+    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: x: expected at least one dimension, got a scalar"):
+        torch.ops.quincunx.softmax(torch.tensor(1.0))

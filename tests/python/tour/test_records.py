@@ -49,6 +49,19 @@ def test_kill_before_the_checkpoint_is_refused():
         tour_settings.from_dict({"checkpoint_every": 120, "kill_after_step": 100})
 
 
+@pytest.mark.parametrize(
+    "name", ["sequences_per_rank", "sequence_length", "evaluate_every", "warmup_steps", "world_size"]
+)
+def test_counts_that_nothing_can_be_done_with_are_named(name):
+    with pytest.raises(ValueError, match=f"Settings: {name} must be at least 1, got 0"):
+        tour_settings.from_dict({name: 0})
+
+
+def test_every_worker_evaluates_a_window():
+    with pytest.raises(ValueError, match="evaluation_windows 1 must be at least one for each of the 2 workers"):
+        tour_settings.from_dict({"evaluation_windows": 1})
+
+
 def test_vocabularies_must_agree():
     with pytest.raises(ValueError, match="vocab_size 4096 differs from the model's 2048"):
         tour_settings.from_dict({"vocab_size": 4096})

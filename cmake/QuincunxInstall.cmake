@@ -9,14 +9,15 @@ install(TARGETS quincunx_runtime EXPORT quincunx LIBRARY DESTINATION lib COMPONE
         INCLUDES DESTINATION include)
 # Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
 install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION lib RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT runtime)
-foreach(library quincunx_torch quincunx_torch_distributed)
+foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activation)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH $ORIGIN)
     install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)
   endif()
 endforeach()
 if(TARGET quincunx_torch_distributed)
-  install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_distributed.torch_version DESTINATION lib COMPONENT torch)
+  install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_distributed.torch_version
+                ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_activation.torch_version DESTINATION lib COMPONENT torch)
 endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/quincunx DESTINATION include COMPONENT development

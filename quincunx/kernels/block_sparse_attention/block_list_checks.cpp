@@ -31,11 +31,12 @@ Status check_list(const BlockSparseOptions& options, int64_t batch, int64_t head
     return invalid_argument(place("select_num_idx", batch, head, block) + "]: expected 0 to the " +
                             std::to_string(idx.size(3)) + " entries of a list, got " + std::to_string(count));
   }
-  const int64_t* list = idx.data_as<int64_t>() + batch * idx.stride(0) + head * idx.stride(1) + block * idx.stride(2);
+  // Lists of no room may have no memory either: the pointer is only moved where there is an entry.
+  const int64_t first = batch * idx.stride(0) + head * idx.stride(1) + block * idx.stride(2);
   const auto num_blocks = static_cast<int64_t>(options.key_starts.size()) - 1;
   int64_t before = -1;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t entry = list[i * idx.stride(3)];
+    const int64_t entry = idx.data_as<int64_t>()[first + i * idx.stride(3)];
     if (entry < 0 || entry >= num_blocks) {
       return invalid_argument(place("select_idx", batch, head, block) + ", " + std::to_string(i) +
                               "]: expected one of the " + std::to_string(num_blocks) + " key blocks, got " +

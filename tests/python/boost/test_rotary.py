@@ -84,6 +84,16 @@ def test_gradient_turns_back():
     torch.testing.assert_close(x.grad.double(), reference.grad, rtol=0, atol=ATOL)
 
 
+def test_compiles_without_graph_breaks():
+    x = torch.randn(1, 24, 2, 16, requires_grad=True)
+
+    def loss(x):
+        return rope(x, (2, 3, 4)).sin().sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    assert torch.equal(torch.autograd.grad(compiled(x), x)[0], torch.autograd.grad(loss(x), x)[0])
+
+
 def test_tables_made_in_inference_mode_serve_training_too():
     rotary._cached_tables.cache_clear()
     x = torch.randn(1, 24, 2, 16)

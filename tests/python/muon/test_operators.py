@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from quincunx.muon._errors import core_errors
+from quincunx._errors import core_errors
 
 OPS = torch.ops.quincunx
 HELD = torch.tensor([[0, 0, 2, 3, 0, 0, 3, -1, -1]])

@@ -22,8 +22,8 @@ SHAPES = (
     (24, 24, 10240),
 )
 THREADS = (1, 2)
-# After a call the threads of each library spin for some milliseconds, on the cores of the next one.
-_PAUSE_S = 0.02
+# After a call the threads of each library spin on the cores of the next one: OpenBLAS's for 2^26 cycles, about 25 ms.
+_PAUSE_S = 0.06
 
 
 def row_id(shape: tuple[int, int, int]) -> str:

@@ -73,6 +73,11 @@ def _run(names: list[str], checkout: pathlib.Path, demands: dict[str, dict[str, 
     return rows
 
 
+def reproducing_command(options: argparse.Namespace) -> str:
+    """What takes the same rows again; where the files of this run lie is nobody else's matter."""
+    return shlex.join(["qx", "bench", options.capability, *(["--quick"] if options.quick else [])])
+
+
 def main(arguments: list[str]) -> int:
     """Exit status 0: the rows were taken, whatever their verdicts; 1: they could not be; 2: wrong usage."""
     try:
@@ -92,6 +97,6 @@ def main(arguments: list[str]) -> int:
     if options.json is not None:
         write_json(options.json, rows)
     if options.results is not None:
-        write_markdown(options.results, describe(checkout), shlex.join(["qx", "bench", *arguments]), rows)
+        write_markdown(options.results, describe(checkout), reproducing_command(options), rows)
     print(f"qx bench {options.capability}: {summary(rows)}")
     return 0

@@ -62,4 +62,6 @@ def test_run_prints_the_rows_and_writes_both_files(tmp_path, monkeypatch, capsys
     rows = json.loads(files[0].read_text())
     assert [row["verdict"] for row in rows] == ["pass"] + ["missing"] * 4
     assert "1 pass, 4 missing" in capsys.readouterr().out
-    assert "## kernels" in files[1].read_text()
+    page = files[1].read_text()
+    assert "## kernels" in page
+    assert "- command: `qx bench kernels --quick`\n" in page and str(tmp_path) not in page

@@ -79,6 +79,7 @@ void restart_in_child() {
   child->max_events = parent->max_events;
   child->parent = parent;
   current_recorder.store(child, std::memory_order_release);
+  parent->mutex.unlock();  // the forking thread, which is this one, locked it
 }
 
 void stop_at_exit() {

@@ -29,11 +29,27 @@ def load_operators() -> None:
     importlib.import_module("._fake_kernels", __package__)
 
 
-@functools.cache
-def load_distributed() -> types.ModuleType:
-    """The extension module with the c10d backend. It is built for one torch minor version and refuses another."""
-    path = library_directory() / "_quincunx_distributed.so"
-    spec = importlib.util.spec_from_file_location("_quincunx_distributed", path)
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(version.split("+")[0].split(".")[:2])
+
+
+def check_torch_version(part: str, built_for: str, running: str) -> None:
+    """RuntimeError unless both are of one minor version: the compiled `part` uses torch's C++ interface."""
+    if _minor(built_for) != _minor(running):
+        raise RuntimeError(
+            f"{part} was built for torch {built_for}, but torch {running} is running; "
+            f"install torch {'.'.join(_minor(built_for))} or build quincunx again with this torch"
+        )
+
+
+def load_extension(part: str, version_file: pathlib.Path) -> types.ModuleType:
+    """The compiled module of `part`, which lies beside the file that names the torch it was built for."""
+    import torch
+
+    if not version_file.exists():
+        raise RuntimeError(f"{part}: {version_file} is missing; build quincunx with QX_BUILD_TORCH=ON")
+    check_torch_version(part, version_file.read_text().strip(), torch.__version__)
+    spec = importlib.util.spec_from_file_location(version_file.stem, version_file.with_suffix(".so"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -6,20 +6,10 @@ import types
 
 import torch
 
-from quincunx._library import library_directory, load_distributed
+from quincunx import _library
+from quincunx._library import library_directory
 
-
-def _minor(version: str) -> tuple[str, ...]:
-    return tuple(version.split("+")[0].split(".")[:2])
-
-
-def check_torch_version(built_for: str, running: str) -> None:
-    """RuntimeError unless both are of one minor version: the backend uses torch's C++ interface."""
-    if _minor(built_for) != _minor(running):
-        raise RuntimeError(
-            f"quincunx.mccl was built for torch {built_for}, but torch {running} is running; "
-            f"install torch {'.'.join(_minor(built_for))} or build quincunx again with this torch"
-        )
+check_torch_version = functools.partial(_library.check_torch_version, "quincunx.mccl")
 
 
 def version_file() -> pathlib.Path:
@@ -31,8 +21,4 @@ def version_file() -> pathlib.Path:
 def load() -> types.ModuleType:
     if not torch.distributed.is_available():
         raise RuntimeError("quincunx.mccl needs a torch with torch.distributed, and this one was built without it")
-    path = version_file()
-    if not path.exists():
-        raise RuntimeError(f"quincunx.mccl: {path} is missing; build quincunx with QX_BUILD_TORCH=ON")
-    check_torch_version(path.read_text().strip(), torch.__version__)
-    return load_distributed()
+    return _library.load_extension("quincunx.mccl", version_file())

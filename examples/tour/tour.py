@@ -64,7 +64,7 @@ def run_training(run: pathlib.Path, settings: tour_settings.Settings, show: disp
     progress = display.TrainingProgress(show, num_steps=settings.steps, tokens_per_step=settings.tokens_per_step)
     stream = launch.follow(
         pathlib.Path(train.__file__),
-        [str(run)],
+        [str(run), "--await-kill"],
         records=run / "records",
         log=run / "train.log",
         world_size=settings.world_size,

@@ -1,11 +1,13 @@
 """One worker of the tour's training. Start it with torchrun:
 
-    torchrun --nproc-per-node 2 --max-restarts 1 examples/tour/train.py RUN_DIRECTORY
+    torchrun --nproc-per-node 2 --max-restarts 1 examples/tour/train.py RUN_DIRECTORY [--await-kill]
 
 RUN_DIRECTORY holds settings.json and corpus.json, both written by tour.py; records and checkpoints go there. A
-worker that finds a checkpoint resumes from it, so a restart by torchrun goes on where the last one was taken.
+worker that finds a checkpoint resumes from it, so a restart by torchrun goes on where the last one was taken. With
+--await-kill rank 0 stops after settings.kill_after_step until it is killed, while the others run into a collective.
 """
 
+import argparse
 import datetime
 import json
 import os
@@ -83,13 +85,14 @@ def build_model(settings: tour_settings.Settings, mesh: DeviceMesh) -> torch.nn.
 
 
 class Worker:
-    def __init__(self, run_directory: pathlib.Path):
+    def __init__(self, run_directory: pathlib.Path, *, await_kill: bool):
         self.settings = tour_settings.read(run_directory / "settings.json")
         corpus = json.loads((run_directory / "corpus.json").read_text())
         self.rank = dist.get_rank()
         self.held_out = numpy.load(corpus["held_out_path"], mmap_mode="r")
         self.batches = Batches(numpy.load(corpus["train_path"], mmap_mode="r"), self.settings, self.rank)
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self.await_kill = await_kill and attempt == 0 and self.rank == 0
         self.recorder = Recorder(run_directory / "records", attempt=attempt, rank=self.rank)
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         self.model = build_model(self.settings, self.mesh)
@@ -112,12 +115,22 @@ class Worker:
         )
         for step in range(first_step, self.settings.steps + 1):
             self._step(step)
+            if self.await_kill and step == self.settings.kill_after_step:
+                self._wait_for_the_kill()
             if step % self.settings.evaluate_every == 0 and step < self.settings.steps:
                 self._evaluate(step, whole=False)
             if step % self.settings.checkpoint_every == 0 or step == self.settings.steps:
                 self.checkpoints.save(step)
                 self.recorder.write("checkpoint", step=step)
         self._evaluate(self.settings.steps, whole=self.settings.evaluate_all_at_end)
+
+    def _wait_for_the_kill(self) -> None:
+        """Without it a short run can be over, or past its next checkpoint, before tour.py has read the step's record."""
+        time.sleep(self.settings.collective_timeout_s)
+        raise RuntimeError(
+            f"step {self.settings.kill_after_step}: --await-kill was given, and nobody killed this worker within "
+            f"{self.settings.collective_timeout_s} s"
+        )
 
     def _step(self, step: int) -> None:
         start_s = time.perf_counter()
@@ -170,17 +183,25 @@ def collective_calls(mesh: DeviceMesh) -> dict[str, int]:
     return {name: counts["calls"] for name, counts in operations.items()}
 
 
-def main(run_directory: pathlib.Path) -> None:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run_directory", type=pathlib.Path, metavar="RUN_DIRECTORY")
+    parser.add_argument("--await-kill", action="store_true", help="rank 0 stops after settings.kill_after_step")
+    return parser.parse_args(arguments)
+
+
+def main(run_directory: pathlib.Path, *, await_kill: bool) -> None:
     # Two ranks share the machine's cores.
     torch.set_num_threads(1)
     settings = tour_settings.read(run_directory / "settings.json")
     with guards.gloo_refused():
         dist.init_process_group(settings.backend, timeout=datetime.timedelta(seconds=settings.collective_timeout_s))
-        worker = Worker(run_directory)
+        worker = Worker(run_directory, await_kill=await_kill)
         worker.run()
         worker.recorder.write("done", collective_calls=collective_calls(worker.mesh))
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    options = parse_arguments(sys.argv[1:])
+    main(options.run_directory, await_kill=options.await_kill)

@@ -125,7 +125,7 @@ class Worker:
         self._evaluate(self.settings.steps, whole=self.settings.evaluate_all_at_end)
 
     def _wait_for_the_kill(self) -> None:
-        """Without it a short run can be over, or past its next checkpoint, before tour.py has read the step's record."""
+        """Otherwise a short run can be over, or past its next checkpoint, before tour.py reads the step's record."""
         time.sleep(self.settings.collective_timeout_s)
         raise RuntimeError(
             f"step {self.settings.kill_after_step}: --await-kill was given, and nobody killed this worker within "

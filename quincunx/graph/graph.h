@@ -74,7 +74,8 @@ struct Node {
   std::vector<ValueId> results;
 };
 
-// A value that outlives a call: each call reads `input`, and what `output` holds at its end is read by the next.
+// A value that outlives a call: each call reads `input`, and what `output` holds at its end is read by the next. The
+// first call reads the constant that `input` is, else zeros. No node and no caller's input produces `input`.
 struct State {
   std::string name;
   ValueId input = kNoValue;

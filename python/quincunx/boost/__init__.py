@@ -1,7 +1,34 @@
-"""Faster attention for image and video diffusion: block-sparse attention, token order in tiles, real-valued RoPE."""
+"""Faster attention for image and video diffusion, and one call that boosts a pipeline with it."""
 
+from .changes import Changes
+from .comparison import Frames, Quality, quality
+from .config import BoostConfig
+from .dense import attention
+from .handle import Handle, boost, boosted
+from .models import SUPPORTED_MODELS, register_model
+from .norms import layer_norm, modulated_layer_norm, rms_norm
 from .rain_fusion import rain_fusion_attention
 from .rotary import rope
 from .sparse import SparseAttention, sparse_attention, top_k_blocks
 
-__all__ = ["SparseAttention", "rain_fusion_attention", "rope", "sparse_attention", "top_k_blocks"]
+__all__ = [
+    "SUPPORTED_MODELS",
+    "BoostConfig",
+    "Changes",
+    "Frames",
+    "Handle",
+    "Quality",
+    "SparseAttention",
+    "attention",
+    "boost",
+    "boosted",
+    "layer_norm",
+    "modulated_layer_norm",
+    "quality",
+    "rain_fusion_attention",
+    "register_model",
+    "rms_norm",
+    "rope",
+    "sparse_attention",
+    "top_k_blocks",
+]

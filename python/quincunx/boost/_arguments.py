@@ -48,3 +48,17 @@ def flag(name: str, value: bool) -> bool:
 def may_use_cache(tensor: Tensor) -> bool:
     """Not in a compiled graph, which would keep a cached tensor as a constant, nor for fake tensors and subclasses."""
     return type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+
+
+def common_float_dtype(**tensors: Tensor) -> torch.dtype:
+    """The one dtype of all: float32, bfloat16 or float16."""
+    first = next(iter(tensors.values())).dtype
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16) or tensor.device.type != "cpu":
+            raise TypeError(
+                f"{name}: expected a float32, bfloat16 or float16 tensor on the CPU, "
+                f"got {tensor.dtype} on {tensor.device}"
+            )
+        if tensor.dtype != first:
+            raise TypeError(f"{name}: expected the dtype of {next(iter(tensors))}, {first}, got {tensor.dtype}")
+    return first

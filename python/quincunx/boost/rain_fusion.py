@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_tensors, flag, integers
+from ._arguments import check_tensors, common_float_dtype, flag, integers
 from ._operators import operators
 
 
@@ -44,8 +44,9 @@ def rain_fusion_attention(
 ) -> tuple[Tensor, Tensor]:
     """(output, log-sum-exp) of attention in which a block of queries sees the key blocks of its list.
 
-    query [B, H, S_q, D], key [B, H_kv, S_kv, D], value [B, H_kv, S_kv, D_v]: float32 on the CPU, any strides, H a
-    multiple of H_kv. block_shape: the lengths of query and key blocks; the last of each may be shorter.
+    query [B, H, S_q, D], key [B, H_kv, S_kv, D], value [B, H_kv, S_kv, D_v]: float32, bfloat16 or float16 (computed in
+    f32; the log-sum-exp stays float32) on the CPU, any strides, H a multiple of H_kv. block_shape: the lengths of query
+    and key blocks; the last of each may be shorter.
     select_idx: int64 [query blocks, H, M] for all batch items or [B, query blocks, H, M] for each; select_num_idx the
     same without M: how many entries of a list count. Those must rise; the others are not read (-1 by custom).
     scale: 1 / sqrt(D) unless given. causal: query i sees keys up to i + S_kv - S_q. key_lengths: one a batch item; keys
@@ -53,15 +54,16 @@ def rain_fusion_attention(
     Differentiable once, both results.
     """
     check_tensors("batch, heads, length, head size", query=query, key=key, value=value)
+    dtype = common_float_dtype(query=query, key=key, value=value)
     query_block, key_block = integers("block_shape", block_shape, 2, 1, "queries, keys")
     num_blocks = -(-query.shape[2] // query_block)
     idx = _lists("select_idx", select_idx, 1, query, num_blocks)
     num = _lists("select_num_idx", select_num_idx, 0, query, num_blocks)
     with core_errors():
-        return operators.block_sparse_attention(
-            query,
-            key,
-            value,
+        output, log_sum_exp = operators.block_sparse_attention(
+            query.float(),
+            key.float(),
+            value.float(),
             idx,
             num,
             _starts(query.shape[2], query_block),
@@ -71,3 +73,4 @@ def rain_fusion_attention(
             flag("causal", causal),
             list(key_lengths),
         )
+    return output.to(dtype), log_sum_exp

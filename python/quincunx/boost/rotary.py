@@ -35,8 +35,16 @@ def _cached_tables(*key) -> tuple[Tensor, Tensor]:
         return _tables(*key)
 
 
-class _Rotation(torch.autograd.Function):
-    """A rotation; its derivative turns back."""
+def rotary_tables(
+    x: Tensor, theta: float, dims: tuple[int, ...], grid: tuple[int, ...], length: int
+) -> tuple[Tensor, Tensor]:
+    """cos and sin [length, sum(dims) / 2] for the tensor x; the last few are kept where that is possible."""
+    make = _cached_tables if may_use_cache(x) else _tables
+    return make(float(theta), dims, grid, length)
+
+
+class Rotation(torch.autograd.Function):
+    """apply(x, cos, sin, interleaved, sequence_dim): a rotation; its derivative turns back."""
 
     @staticmethod
     def forward(ctx, x, cos, sin, interleaved, sequence_dim):
@@ -51,7 +59,7 @@ class _Rotation(torch.autograd.Function):
         return operators.rope(grad, cos, -sin, *ctx.options), None, None, None, None
 
 
-def _axis_dims(dims: Sequence[int] | None, head_dim: int) -> tuple[int, ...]:
+def axis_dims(dims: Sequence[int] | None, head_dim: int) -> tuple[int, ...]:
     if dims is None:
         if head_dim % 2 or head_dim < 6:
             raise ValueError(f"x: expected an even head size of at least 6, got {head_dim}")
@@ -98,14 +106,13 @@ def rope(
     if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < math.inf:
         raise ValueError(f"theta: expected a positive, finite number, got {theta!r}")
     flag("interleaved", interleaved)
-    axis_dims = _axis_dims(dims, x.shape[3])
+    dims_of_axes = axis_dims(dims, x.shape[3])
     length = x.shape[sequence_dim]
     grids = _grids(grid, x.shape[0], length)
-    make_tables = _cached_tables if may_use_cache(x) else _tables
 
     def turned(part: Tensor, of_grid: tuple[int, ...]) -> Tensor:
-        cos, sin = make_tables(float(theta), axis_dims, of_grid, length)
-        return _Rotation.apply(part, cos, sin, interleaved, sequence_dim)
+        cos, sin = rotary_tables(x, theta, dims_of_axes, of_grid, length)
+        return Rotation.apply(part, cos, sin, interleaved, sequence_dim)
 
     if len(set(grids)) <= 1:
         return turned(x, grids[0]) if grids else x.clone()

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from .._errors import core_errors
-from ._arguments import check_tensors, choice, flag, integer, integers, may_use_cache
+from ._arguments import check_tensors, choice, common_float_dtype, flag, integer, integers, may_use_cache
 from ._operators import operators
+from ._rules import rule_amount
 
-_RULES = {"topk": "sparsity", "cdf": "cdf_threshold", "window": "window"}
 _LAYOUTS = ("BNSD", "BSND")
 
 
@@ -32,21 +32,6 @@ def _cached_tiles(*key) -> tuple[Tensor, ...]:
     # Tensors made in inference mode could not be saved for a later backward pass.
     with torch.inference_mode(False):
         return _tiles(*key)
-
-
-def _rule_amount(rule: str, **amounts) -> float | tuple[int, ...]:
-    """The one of sparsity, cdf_threshold and window that belongs to the rule; the others must be absent."""
-    choice("rule", rule, tuple(_RULES))
-    for name, amount in amounts.items():
-        if (amount is None) != (name != _RULES[rule]):
-            expected = "none" if amount is not None else "a value"
-            raise ValueError(f"{name}: expected {expected} with rule {rule!r}, got {amount!r}")
-    amount = amounts[_RULES[rule]]
-    if rule == "window":
-        return integers("window", amount, 3, 0, "tiles to each side in frames, height, width")
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= 1:
-        raise ValueError(f"{_RULES[rule]}: expected a number from 0 to 1, got {amount!r}")
-    return float(amount)
 
 
 def _text_flags(text_len: int, text_first: bool | None, keep_text: bool | None) -> tuple[bool, bool]:
@@ -89,10 +74,11 @@ def sparse_attention(
 ) -> SparseAttention:
     """Attention of the tokens of a video in which each tile of neighbours sees only some of the tiles.
 
-    q, k, v: float32 on the CPU, [B, H, S, D] (layout "BNSD") or [B, S, H, D] ("BSND"), k and v with H heads or a
-    divisor of H. latent_shape: frames, height and width of the token grid, any sizes; S is their product and text_len.
-    tile: the same of a tile; tiles at the far edges are smaller. Text tokens stand before the grid's (text_first, the
-    default) or after them, and make blocks of their own. The result has the tokens where they were.
+    q, k, v: float32, bfloat16 or float16 (computed in f32) on the CPU, [B, H, S, D] (layout "BNSD") or [B, S, H, D]
+    ("BSND"), k and v with H heads or a divisor of H. latent_shape: frames, height and width of the token grid, any
+    sizes; S is their product and text_len. tile: the same of a tile; tiles at the far edges are smaller. Text tokens
+    stand before the grid's (text_first, the default) or after them, and make blocks of their own. The result has the
+    tokens where they were.
 
     The rule chooses for each head of each batch item. A tile's mean query times a tile's mean key is their score.
       "topk"    sparsity: n (1 - sparsity) of n blocks, rounded up, with the highest scores; ties go to the lower index
@@ -105,16 +91,18 @@ def sparse_attention(
     Differentiable once; the choice of blocks is a constant.
     """
     check_tensors("batch, heads, length, head size in the order of layout", q=q, k=k, v=v)
+    dtype = common_float_dtype(q=q, k=k, v=v)
     if choice("layout", layout, _LAYOUTS) == "BSND":
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     latent = integers("latent_shape", latent_shape, 3, 1, "frames, height, width")
     sizes = integers("tile", tile, 3, 1, "frames, height, width")
     integer("text_len", text_len, 0)
     first, keeps_text = _text_flags(text_len, text_first, keep_text)
-    amount = _rule_amount(rule, sparsity=sparsity, cdf_threshold=cdf_threshold, window=window)
+    amount = rule_amount(rule, sparsity=sparsity, cdf_threshold=cdf_threshold, window=window)
     keep = [int(flag("keep_first_frame", keep_first_frame)), int(keeps_text)]
     keep += [integer("keep_sink", keep_sink, 0), integer("keep_recent", keep_recent, 0)]
     _check_lengths(q, k, v, latent, text_len)
+    q, k, v = q.float(), k.float(), v.float()
     reach, part = (amount, 0.0) if rule == "window" else ((0, 0, 0), amount)
     with core_errors():
         make_tiles = _cached_tiles if may_use_cache(q) else _tiles
@@ -123,6 +111,7 @@ def sparse_attention(
             q.detach(), k.detach(), order, starts, tiles, rule, part, reach, keep, scale
         )
         output, _ = operators.block_sparse_attention(q, k, v, idx, num, starts, starts, order, scale)
+    output = output.to(dtype)
     return SparseAttention(output.transpose(1, 2) if layout == "BSND" else output, density)
 
 

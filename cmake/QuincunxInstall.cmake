@@ -20,6 +20,10 @@ if(TARGET quincunx_torch_distributed)
                 ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_activation.torch_version DESTINATION lib COMPONENT torch)
 endif()
 
+if(TARGET quincunx_compiler)  # finds LLVM by its rpath
+  install(TARGETS quincunx_compiler LIBRARY DESTINATION lib COMPONENT compiler)
+endif()
+
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/quincunx DESTINATION include COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN apps EXCLUDE PATTERN compiler EXCLUDE)
 find_path(QX_DLPACK_DIRECTORY dlpack/dlpack.h REQUIRED)

@@ -1,0 +1,60 @@
+#include "quincunx/compiler/dialect/origin.h"
+
+#include <algorithm>
+
+#include "mlir/IR/Operation.h"
+#include "quincunx/compiler/dialect/mfuse.h"
+
+namespace qx::mfuse {
+namespace {
+
+// The first origin in a location; passes of MLIR may have wrapped it in a fused or call-site location.
+OriginAttr findOrigin(mlir::Location location) {
+  OriginAttr found;
+  location->walk([&](mlir::Location part) {
+    auto fused = llvm::dyn_cast<mlir::FusedLoc>(part);
+    if (fused) found = llvm::dyn_cast_if_present<OriginAttr>(fused.getMetadata());
+    return found ? mlir::WalkResult::interrupt() : mlir::WalkResult::advance();
+  });
+  return found;
+}
+
+}  // namespace
+
+mlir::Location originLocation(mlir::MLIRContext* context, llvm::ArrayRef<int64_t> nodes,
+                              llvm::ArrayRef<int64_t> values) {
+  auto origin = OriginAttr::get(context, mlir::DenseI64ArrayAttr::get(context, nodes),
+                                mlir::DenseI64ArrayAttr::get(context, values));
+  return mlir::FusedLoc::get(context, {mlir::UnknownLoc::get(context)}, origin);
+}
+
+llvm::SmallVector<int64_t> sourceNodes(mlir::Operation* op) {
+  OriginAttr origin = findOrigin(op->getLoc());
+  return origin ? llvm::SmallVector<int64_t>(origin.getNodes().asArrayRef()) : llvm::SmallVector<int64_t>();
+}
+
+int64_t sourceValue(mlir::Value value) {
+  unsigned index = 0;
+  if (auto result = llvm::dyn_cast<mlir::OpResult>(value)) index = result.getResultNumber();
+  mlir::Location location = index == 0 && llvm::isa<mlir::BlockArgument>(value)
+                                ? llvm::cast<mlir::BlockArgument>(value).getLoc()
+                                : value.getDefiningOp()->getLoc();
+  OriginAttr origin = findOrigin(location);
+  if (!origin || index >= static_cast<unsigned>(origin.getValues().size())) return -1;
+  return origin.getValues()[index];
+}
+
+mlir::Location mergedOrigin(llvm::ArrayRef<mlir::Operation*> matched, llvm::ArrayRef<mlir::Value> replaced) {
+  llvm::SmallVector<int64_t> nodes, values;
+  for (mlir::Operation* op : matched) llvm::append_range(nodes, sourceNodes(op));
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  for (mlir::Value value : replaced) values.push_back(value ? sourceValue(value) : -1);
+  return originLocation(matched.front()->getContext(), nodes, values);
+}
+
+mlir::Location innerOrigin(mlir::Operation* op) {
+  return originLocation(op->getContext(), sourceNodes(op), llvm::SmallVector<int64_t>(op->getNumResults(), -1));
+}
+
+}  // namespace qx::mfuse

@@ -4,9 +4,11 @@ import dataclasses
 import enum
 import fnmatch
 import functools
+import os
+import pathlib
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -117,6 +119,7 @@ class Policy:
         self.default = _action(default)
         swaps = Action.SWAP in (self.default, *(rule.action for rule in self.rules))
         self.arena = _default_arena() if swaps and arena is None else arena
+        self._decide: Callable[[Any], Any] | None = None
         self._tables: dict[tuple[str, ...] | None, Any] = {}
         self._warned = False
 
@@ -132,9 +135,35 @@ class Policy:
         arena = None if swap is None else swap_arena(**{"budget_bytes": _DEFAULT_BUDGET_BYTES, **swap})
         return cls(data.get("rules", ()), default=data.get("default", "RECOMPUTE"), arena=arena)
 
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str]) -> "Policy":
+        """A file that holds the dict of from_dict()."""
+        try:
+            import yaml
+        except ImportError as error:
+            raise RuntimeError("Policy.from_yaml needs the Python package PyYAML: pip install pyyaml") from error
+        try:
+            data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"path is {os.fspath(path)!r}, which cannot be read as YAML: {error}") from error
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_callable(cls, decide: Callable[[Any], Action | str], *, arena: Any = None) -> "Policy":
+        """`decide(call)` gives the action for each operator of a forward that could be kept.
+
+        `call` has op ("aten.mm.default"), modules (paths of those that it is called in, from the outermost), dtype and
+        shape of the first result, and num_bytes of all results. A table of rules costs a tenth of such a call.
+        """
+        if not callable(decide):
+            raise ValueError(f"decide is {decide!r}; expected a callable")
+        policy = cls(arena=_default_arena() if arena is None else arena)
+        policy._decide = decide
+        return policy
+
     @property
     def uses_modules(self) -> bool:
-        return any(rule.module is not None for rule in self.rules)
+        return self._decide is not None or any(rule.module is not None for rule in self.rules)
 
     def table(self, module_paths: tuple[str, ...] | None) -> Any:
         """The compiled form for a region with these modules."""
@@ -153,7 +182,12 @@ class Policy:
                 modules = [path for path in module_paths if fnmatch.fnmatchcase(path, rule.module)]
             action = getattr(core.Action, rule.action.name)
             rules.append(core.Rule(rule.operators, modules, rule.dtype, rule.min_bytes, rule.every_nth, action))
-        return core.Policy(rules, getattr(core.Action, self.default.name), self.arena)
+        decide = self._decide
+
+        def decided(call: Any) -> Any:
+            return getattr(core.Action, _action(decide(call)).name)
+
+        return core.Policy(rules, getattr(core.Action, self.default.name), self.arena, decided if decide else None)
 
     def unmatched(self) -> list[Rule]:
         """The rules that decided about no operator so far."""

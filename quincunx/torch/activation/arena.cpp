@@ -36,6 +36,11 @@ std::string transfer_all(Transfer transfer, char* data, int64_t num_bytes, int64
 
 Extent::~Extent() { arena->release(*this); }
 
+SwapTotals& swap_totals() {
+  static SwapTotals instance;
+  return instance;
+}
+
 SwapArena::SwapArena(const std::string& directory, int64_t budget_bytes)
     : budget_bytes_(budget_bytes), process_(getpid()) {
   TORCH_CHECK_VALUE(budget_bytes > 0, "budget_bytes is ", budget_bytes, "; expected more than 0");
@@ -115,6 +120,7 @@ std::shared_ptr<Extent> SwapArena::write(at::Tensor bytes) {
   extent->offset = offset;
   extent->num_bytes = num_bytes;
   extent->memory = std::move(bytes);
+  extent->held_in_memory = HeldBytes::make(Holder::kSwapBuffer, num_bytes);
   in_flight_bytes_ += num_bytes;
   enqueue(*extent);
   return extent;
@@ -148,6 +154,7 @@ at::Tensor SwapArena::read(const std::shared_ptr<Extent>& extent) {
     // What could not be written exists only here.
     if (extent->stored) {
       extent->memory.reset();
+      extent->held_in_memory.reset();
       return bytes;
     }
     lock.unlock();
@@ -192,7 +199,12 @@ void SwapArena::run() {
       in_flight_bytes_ -= extent->num_bytes;
       extent->stored = error.empty();
     }
-    if (error.empty()) extent->memory = writing ? at::Tensor() : std::move(memory);
+    if (error.empty()) {
+      extent->memory = writing ? at::Tensor() : std::move(memory);
+      (writing ? swap_totals().bytes_written : swap_totals().bytes_read) += extent->num_bytes;
+      extent->held_in_memory = writing ? nullptr : HeldBytes::make(Holder::kSwapBuffer, extent->num_bytes);
+      if (writing) extent->held_in_file = HeldBytes::make(Holder::kSwapped, extent->num_bytes);
+    }
     extent->error = std::move(error);
     extent->busy = false;
     done_.notify_all();

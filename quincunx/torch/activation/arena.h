@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,8 @@
 #include <mutex>
 #include <string>
 #include <thread>
+
+#include "quincunx/torch/activation/timeline.h"
 
 namespace qx::activation {
 
@@ -27,7 +30,15 @@ struct Extent {
   bool stored = false;
   bool busy = false;
   std::string error;
+  std::shared_ptr<HeldBytes> held_in_memory;
+  std::shared_ptr<HeldBytes> held_in_file;
 };
+
+// Of all arenas since the process began.
+struct SwapTotals {
+  std::atomic<int64_t> bytes_written = 0, bytes_read = 0;
+};
+SwapTotals& swap_totals();
 
 // One thread writes and reads in the order of the requests. All functions may be called from any thread, without the
 // interpreter lock. Errors are exceptions; the bytes of a write that failed stay in memory.

@@ -169,6 +169,7 @@ void Frame::keep(OperatorRecord& record, const std::vector<at::Tensor>& results,
       value->memory = at::Tensor(impl->shallow_copy_and_detach(counter, false));
       value->shares_memory = true;
       value->version = counter.enabled() ? counter.current_version() : 0;
+      value->held = HeldBytes::make(Holder::kSaved, static_cast<int64_t>(result.nbytes()));
     }
     kept_by_storage_[result.storage().unsafeGetStorageImpl()].push_back(&kept);
   }
@@ -184,6 +185,7 @@ void Frame::answer(KeptCall& call, const c10::OperatorHandle& op, Stack* stack) 
       const at::Tensor bytes = result->extent->arena->read(result->extent);
       value = at::empty({0}, result->layout.options().device(at::kCPU));
       value.set_(bytes.storage(), 0, result->layout.sizes(), result->layout.strides());
+      read_back_.emplace(value.storage().unsafeGetStorageImpl(), value.storage().getWeakStorageImpl());
     } else if (result) {
       c10::TensorImpl* const impl = result->memory.unsafeGetTensorImpl();
       TORCH_CHECK(!result->shares_memory || impl->is_inference() ||

@@ -95,6 +95,7 @@ void Frame::finish_forward() {
   }
   forward_finished_ = true;
   made_here_.clear();
+  held_.clear();
   kept_by_storage_.clear();
   if (extents_.empty()) return;
   previous_ = g_newest_with_extents;
@@ -112,6 +113,7 @@ py::object Frame::pack(const at::Tensor& tensor) {
   auto slot = std::make_shared<Slot>();
   slot->sizes = tensor.sizes().vec();
   slot->dtype = tensor.scalar_type();
+  slot->held_by_autograd = held(tensor, Holder::kAutograd);
   slots_.push_back(slot);
   return py::cast(Handle{shared_from_this(), std::move(slot)});
 }
@@ -127,12 +129,28 @@ bool Frame::collect(const at::Tensor& tensor) {
                 tensor.scalar_type(), " ", tensor.sizes(), " in the replay; the function must do the same both times");
     slot->value = alias_of(tensor);
     slot->version = version_of(tensor);
+    slot->held = held(tensor, Holder::kRecomputed);
   }
   for (size_t later = num_collected_; later < slots_.size(); ++later) {
     const auto slot = slots_[later].lock();
     if (slot && !slot->value.defined()) return false;
   }
   return true;
+}
+
+// Null for what the region did not make, and where no timeline records.
+std::shared_ptr<HeldBytes> Frame::held(const at::Tensor& tensor, Holder holder) {
+  if (!tensor.has_storage()) return nullptr;
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (read_back_.contains(storage)) {
+    holder = Holder::kSwapBuffer;
+  } else if (!made_here_.contains(storage)) {
+    return nullptr;
+  }
+  std::weak_ptr<HeldBytes>& known = held_[storage];
+  std::shared_ptr<HeldBytes> result = known.lock();
+  if (!result) known = result = HeldBytes::make(holder, static_cast<int64_t>(storage->nbytes()));
+  return result;
 }
 
 at::Tensor Frame::unpack(const py::object& packed) {
@@ -201,6 +219,8 @@ void Frame::end_replay() {
   bytes_now_.clear();
   generators_now_.clear();
   made_here_.clear();
+  read_back_.clear();
+  held_.clear();
   replaying_ = false;
 }
 

@@ -19,6 +19,7 @@ struct KeptTensor {
   uint32_t version = 0;
   std::shared_ptr<Extent> extent;
   at::Tensor layout;  // on the meta device: sizes, strides and dtype of what is in the arena
+  std::shared_ptr<HeldBytes> held;
 };
 
 struct KeptCall {
@@ -48,6 +49,8 @@ struct Slot {
   uint32_t version = 0;
   std::vector<int64_t> sizes;
   at::ScalarType dtype;
+  std::shared_ptr<HeldBytes> held_by_autograd;  // without a region
+  std::shared_ptr<HeldBytes> held;              // since the replay
 };
 
 class Frame;
@@ -103,6 +106,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void keep(OperatorRecord& record, const std::vector<at::Tensor>& results, Action action, KeptCall call);
   void answer(KeptCall& call, const c10::OperatorHandle& op, std::vector<c10::IValue>* stack);
   bool collect(const at::Tensor& tensor);
+  std::shared_ptr<HeldBytes> held(const at::Tensor& tensor, Holder holder);
   void prefetch();
 
   std::vector<Scope> scopes_;
@@ -113,6 +117,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::unordered_map<const void*, OperatorRecord> records_;
   std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> made_here_;
   std::unordered_map<c10::StorageImpl*, ExternalTensor> external_;
+  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> read_back_;
+  std::unordered_map<c10::StorageImpl*, std::weak_ptr<HeldBytes>> held_;  // one for all slots of a storage
   std::unordered_map<c10::StorageImpl*, std::vector<KeptCall*>> kept_by_storage_;
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
   std::vector<std::shared_ptr<Extent>> extents_;

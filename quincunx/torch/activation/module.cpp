@@ -1,4 +1,6 @@
 // The extension module _quincunx_activation. python/quincunx/activation is its only user.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
@@ -29,8 +31,14 @@ void bind_policy(py::module_& module) {
       .value("SAVE", Action::kSave)
       .value("SWAP", Action::kSwap);
   py::class_<Rule>(module, "Rule").def(py::init(&make_rule));
+  py::class_<OperatorCall>(module, "OperatorCall")
+      .def_readonly("op", &OperatorCall::op)
+      .def_readonly("modules", &OperatorCall::modules)
+      .def_readonly("dtype", &OperatorCall::dtype)
+      .def_readonly("shape", &OperatorCall::shape)
+      .def_readonly("num_bytes", &OperatorCall::num_bytes);
   py::class_<Policy, std::shared_ptr<Policy>>(module, "Policy")
-      .def(py::init<std::vector<Rule>, Action, std::shared_ptr<SwapArena>>())
+      .def(py::init<std::vector<Rule>, Action, std::shared_ptr<SwapArena>, Policy::Decide>())
       .def_property_readonly("num_matched", &Policy::num_matched);
 }
 
@@ -62,6 +70,26 @@ void bind_frame(py::module_& module) {
       .def_readwrite("replay", &Frame::replay);
 }
 
+void bind_timeline(py::module_& module) {
+  py::enum_<Holder>(module, "Holder")
+      .value("SAVED", Holder::kSaved)
+      .value("SWAP_BUFFER", Holder::kSwapBuffer)
+      .value("SWAPPED", Holder::kSwapped)
+      .value("RECOMPUTED", Holder::kRecomputed)
+      .value("AUTOGRAD", Holder::kAutograd);
+  py::class_<Timeline, std::shared_ptr<Timeline>>(module, "Timeline")
+      .def(py::init<>())
+      .def("start", &Timeline::start)
+      .def("stop", &Timeline::stop)
+      .def("events", [](const Timeline& timeline) {
+        std::vector<std::tuple<int64_t, Holder, int64_t>> events;
+        for (const auto& [nanoseconds, holder, live_bytes] : timeline.events()) {
+          events.emplace_back(nanoseconds, holder, live_bytes);
+        }
+        return events;
+      });
+}
+
 py::dict counters_as_dict() {
   const Counters& now = counters();
   py::dict result;
@@ -71,6 +99,8 @@ py::dict counters_as_dict() {
   result["saved"] = now.kept_saved.load();
   result["swapped"] = now.kept_swapped.load();
   result["answered"] = now.answered.load();
+  result["bytes_written"] = swap_totals().bytes_written.load();
+  result["bytes_read"] = swap_totals().bytes_read.load();
   return result;
 }
 
@@ -81,6 +111,7 @@ PYBIND11_MODULE(_quincunx_activation, module) {
   bind_policy(module);
   bind_arena(module);
   bind_frame(module);
+  bind_timeline(module);
   module.def("counters", &counters_as_dict);
   module.def("set_stop_class", &set_stop_class);
   install_fallback();

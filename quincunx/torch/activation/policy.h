@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,10 +33,22 @@ struct Rule {
   int64_t num_matched = 0;
 };
 
+// What a function that decides in the place of rules is told.
+struct OperatorCall {
+  std::string op;                    // "aten.mm.default"
+  std::vector<std::string> modules;  // paths of those that it is called in, from the outermost
+  at::ScalarType dtype;              // of the first result, as is the next
+  std::vector<int64_t> shape;
+  int64_t num_bytes;  // of all results
+};
+
 class Policy {
  public:
-  Policy(std::vector<Rule> rules, Action otherwise, std::shared_ptr<SwapArena> arena)
-      : rules_(std::move(rules)), otherwise_(otherwise), arena_(std::move(arena)) {}
+  using Decide = std::function<Action(const OperatorCall&)>;
+
+  // `decide`, where there is one, decides about every operator; the rules and `otherwise` do not.
+  Policy(std::vector<Rule> rules, Action otherwise, std::shared_ptr<SwapArena> arena, Decide decide)
+      : rules_(std::move(rules)), otherwise_(otherwise), arena_(std::move(arena)), decide_(std::move(decide)) {}
 
   // The first rule that applies decides. `counters` are the region's own, one a rule.
   Action decide(const c10::OperatorHandle& op, const std::vector<std::string>& modules,
@@ -49,6 +62,7 @@ class Policy {
   std::vector<Rule> rules_;
   const Action otherwise_;
   const std::shared_ptr<SwapArena> arena_;
+  const Decide decide_;
   // The rules whose operators an operator is one of, keyed by its schema, which lives as long as the operator.
   std::unordered_map<const void*, std::vector<size_t>> candidates_;
 };

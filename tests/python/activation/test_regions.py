@@ -293,5 +293,5 @@ def test_a_wrapped_module_keeps_its_names_and_class():
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="fn is 3; expected a callable"):
         checkpoint(3)
-    with pytest.raises(ValueError, match="policy is 'SAVE'; expected a Policy, a dict or None"):
+    with pytest.raises(ValueError, match="policy is 'SAVE'; expected a Policy, a dict, a callable or None"):
         checkpoint(torch.sin, torch.zeros(1), policy="SAVE")

@@ -82,6 +82,23 @@ def check_resume(records: list[Record]) -> int:
     return len(overlap)
 
 
+def check_activation(records: list[Record]) -> int:
+    """Every rank that finished saved, swapped and computed again. Returns the number of swapped bytes."""
+    total = 0
+    for record in of_event(records, "done"):
+        counts = record["activation"]
+        for name, what in (
+            ("bytes_written", "swapped no bytes"),
+            ("bytes_read", "read no swapped bytes back"),
+            ("saved", "saved no result"),
+            ("replays", "computed nothing again"),
+        ):
+            if counts[name] <= 0:
+                raise GuardError(f"guard: the activation policy {what} on rank {record['rank']}; it counted {counts}")
+        total += counts["bytes_written"]
+    return total
+
+
 def check_loss(held_out_loss: float, unigram_entropy: float, bound: float | None) -> None:
     if not held_out_loss > 0.0:
         raise GuardError(f"guard: the held-out loss {held_out_loss} is not a loss")

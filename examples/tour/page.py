@@ -6,6 +6,7 @@ import statistics
 
 import charts
 import machine
+import memory_chart
 from quincunx.report import Report
 from records import Record, of_event
 from settings import Settings
@@ -39,10 +40,12 @@ def write(outcome: Outcome, path: pathlib.Path) -> list[str]:
     report = Report(
         title="Quincunx tour: a language model learns real text",
         summary="Two processes train a small Llama-style model on the Python documentation under FSDP2, with mccl for "
-        "the collectives and Muon for the matrices. They are killed on the way and go on from their checkpoint.",
+        "the collectives, Muon for the matrices and a policy for activation memory. They are killed on the way and go "
+        "on from their checkpoint.",
     )
     _add_key_figures(report, outcome)
     _add_training(report, outcome)
+    _add_memory(report, outcome)
     _add_collectives(report, outcome)
     _add_samples(report, outcome)
     _add_configuration(report, outcome)
@@ -92,6 +95,24 @@ def _add_training(report: Report, outcome: Outcome) -> None:
         "before it is needed, forward and backward, and reduces its gradients behind the backward pass. In the "
         "optimizer's phase Muon sends each matrix to one owner, which orthogonalises it by Newton-Schulz iterations "
         "and sends the update back. The step was run under a profiler, which slows it a little.",
+    )
+
+
+def _add_memory(report: Report, outcome: Outcome) -> None:
+    report.add_section(
+        "Memory",
+        "What the backward pass needs of a layer is kept in memory (attention and its projections), written to a file "
+        "and read back (the feed-forward products), or computed again (norms, rotary positions, SiLU).",
+    )
+    record = memory_chart.memory_of_step(outcome.training)
+    peak_mib, without_mib = memory_chart.peaks_mib(record)
+    report.add_chart(
+        memory_chart.draw(outcome.training),
+        name=memory_chart.NAME,
+        title=f"Bytes that activations hold in step {record['step']}, rank 0",
+        caption=f"Areas: in memory, at most {peak_mib:.1f} MiB. Dotted: in the file. Dashed: what autograd would hold "
+        f"of the layers' tensors without a policy, at most {without_mib:.1f} MiB. Tensors outside of the layers, such "
+        "as the logits, are not counted.",
     )
 
 

@@ -125,12 +125,17 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
         f"{len(corpus.train_tokens()):,} training tokens, {len(corpus.held_out_tokens()):,} held out with a unigram "
         f"entropy of {entropy:.3f} nats"
     )
-    show.phase(f"training: {settings.world_size} processes, FSDP2 on {settings.backend}, {settings.optimizer}")
+    show.phase(
+        f"training: {settings.world_size} processes, FSDP2 on {settings.backend}, {settings.optimizer}, "
+        "saving, swapping and recomputing activations"
+    )
     training = run_training(run, settings, show)
     guards.check_collectives(training)
     guards.check_matrices(training, settings.world_size)
+    swapped_bytes = guards.check_activation(training)
     num_repeated_steps = guards.check_resume(training)
     show.detail(f"{num_repeated_steps} steps were run again after the resume, with the same losses bit for bit")
+    show.detail(f"{swapped_bytes / 1e6:,.0f} MB of activations went to a file and back")
     show.phase("samples: one process loads the checkpoint of two and writes")
     samples = write_samples(run, settings, corpus, show)
     show.phase("collectives: mccl beside gloo")

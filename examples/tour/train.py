@@ -17,6 +17,7 @@ import time
 
 import checkpoint
 import guards
+import memory
 import model as llama
 import numpy
 import quincunx.mccl
@@ -25,6 +26,7 @@ import step_trace
 import torch
 import torch.distributed as dist
 from optimizers import build_optimizer, matrices_orthogonalized, num_matrices
+from quincunx.activation import Policy
 from records import Recorder
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -75,10 +77,11 @@ def learning_rate_factor(step: int, settings: tour_settings.Settings) -> float:
     return min(1.0, (step + 1) / settings.warmup_steps, remaining)
 
 
-def build_model(settings: tour_settings.Settings, mesh: DeviceMesh) -> torch.nn.Module:
-    """The model with the same weights on every run, its layers sharded over the mesh."""
+def build_model(settings: tour_settings.Settings, mesh: DeviceMesh, policy: Policy | None = None) -> torch.nn.Module:
+    """The model with the same weights on every run, its layers under the policy and sharded over the mesh."""
     model = llama.Llama(settings.model)
     model.initialize(settings.seed)
+    memory.wrap(model.layers, policy)
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -95,7 +98,7 @@ class Worker:
         self.await_kill = await_kill and attempt == 0 and self.rank == 0
         self.recorder = Recorder(run_directory / "records", attempt=attempt, rank=self.rank)
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        self.model = build_model(self.settings, self.mesh)
+        self.model = build_model(self.settings, self.mesh, memory.policy_for(self.settings, run_directory))
         self.optimizer = build_optimizer(self.model, self.settings)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: learning_rate_factor(step, self.settings)
@@ -134,11 +137,18 @@ class Worker:
 
     def _step(self, step: int) -> None:
         start_s = time.perf_counter()
-        with step_trace.recorded(self.recorder, step, wanted=step == self.settings.trace_step):
+        wanted = step == self.settings.trace_step
+        with (
+            step_trace.recorded(self.recorder, step, wanted=wanted),
+            memory.recorded(self.recorder, step, wanted=wanted) as begins,
+        ):
+            begins("forward")
             with step_trace.phase("forward"):
                 loss = next_token_loss(self.model, *self.batches.of_step(step))
+            begins("backward")
             with step_trace.phase("backward"):
                 loss.backward()
+            begins("optimizer")
             with step_trace.phase("optimizer"):
                 self.optimizer.step()
         self.optimizer.zero_grad()
@@ -198,7 +208,7 @@ def main(run_directory: pathlib.Path, *, await_kill: bool) -> None:
         dist.init_process_group(settings.backend, timeout=datetime.timedelta(seconds=settings.collective_timeout_s))
         worker = Worker(run_directory, await_kill=await_kill)
         worker.run()
-        worker.recorder.write("done", collective_calls=collective_calls(worker.mesh))
+        worker.recorder.write("done", collective_calls=collective_calls(worker.mesh), activation=memory.counts())
         dist.destroy_process_group()
 
 

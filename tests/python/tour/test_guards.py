@@ -86,6 +86,29 @@ def test_run_without_a_resume_is_noticed():
         guards.check_resume(steps([3, 4], step=5) + steps([3, 4], step=6, attempt=1))
 
 
+def done(rank, **changed):
+    counts = {"bytes_written": 10, "bytes_read": 10, "saved": 3, "replays": 2} | changed
+    return record("done", rank, activation=counts)
+
+
+def test_a_policy_that_did_all_three_passes():
+    assert guards.check_activation([done(0), done(1)]) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bytes_written", "swapped no bytes on rank 1"),
+        ("bytes_read", "read no swapped bytes back on rank 1"),
+        ("saved", "saved no result on rank 1"),
+        ("replays", "computed nothing again on rank 1"),
+    ],
+)
+def test_an_action_that_was_never_taken_is_noticed(name, message):
+    with pytest.raises(guards.GuardError, match=message):
+        guards.check_activation([done(0), done(1, **{name: 0})])
+
+
 def test_loss_is_held_against_its_bound():
     guards.check_loss(3.0, 4.0, 0.75)
     guards.check_loss(3.9, 4.0, None)

@@ -14,9 +14,10 @@ import page
 import pytest
 import settings as tour_settings
 import text
-import tour
 from quincunx.report import inspect
 from records import Follower, of_event
+
+import tour
 
 TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.
@@ -106,6 +107,8 @@ def test_every_chart_of_the_report_is_drawn_without_script_errors(quick, browser
     assert marks["loss"] >= 3
     assert marks["step"] >= 20
     assert marks["bandwidth"] >= 6
+    # Three areas, and a line for the file and one for the comparison.
+    assert marks["memory"] >= 5
 
 
 def test_report_without_a_chart_is_noticed(quick, quick_records, tmp_path, monkeypatch):
@@ -132,6 +135,7 @@ def test_report_without_a_chart_is_noticed(quick, quick_records, tmp_path, monke
     [
         ({"optimizer": "adamw"}, "step 1 (attempt 0) orthogonalized 0 matrices of 7"),
         ({"backend": "gloo"}, "a process group of gloo was asked for; every collective must be served by mccl"),
+        ({"activation": "none"}, "the activation policy swapped no bytes on rank 0"),
         ({"loss_bound": 0.01}, "above 0.01 x the unigram entropy"),
     ],
 )

@@ -5,7 +5,8 @@ find_package(hwy REQUIRED CONFIG)
 set(cmake_directory lib/cmake/quincunx)
 
 set_target_properties(quincunx_runtime PROPERTIES EXPORT_NAME runtime INSTALL_RPATH $ORIGIN)
-install(TARGETS quincunx_runtime EXPORT quincunx LIBRARY DESTINATION lib COMPONENT runtime
+set_target_properties(quincunx_tokenizers PROPERTIES EXPORT_NAME tokenizers INSTALL_RPATH $ORIGIN)
+install(TARGETS quincunx_runtime quincunx_tokenizers EXPORT quincunx LIBRARY DESTINATION lib COMPONENT runtime
         INCLUDES DESTINATION include)
 # Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
 install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION lib RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT runtime)
@@ -15,6 +16,9 @@ foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activat
     install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)
   endif()
 endforeach()
+if(TARGET quincunx_core)
+  install(TARGETS quincunx_core LIBRARY DESTINATION lib COMPONENT torch)
+endif()
 if(TARGET quincunx_torch_distributed)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_distributed.torch_version
                 ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_activation.torch_version DESTINATION lib COMPONENT torch)

@@ -47,7 +47,7 @@ def _rope(x, cos, sin, interleaved=False, sequence_dim=1):
 
 
 @torch.library.register_fake("quincunx::attention")
-def _attention(query, key, value, scale=None, causal=False, key_lengths=()):
+def _attention(query, key, value, scale=None, causal=False, key_lengths=(), attn_mask=None):
     # As the operator: the memory order of query where the head sizes agree.
     if query.shape[-1] == value.shape[-1]:
         output = torch.empty_like(query)

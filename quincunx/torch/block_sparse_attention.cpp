@@ -45,12 +45,33 @@ std::optional<float> narrowed(std::optional<double> scale) {
   return scale.has_value() ? std::optional(static_cast<float>(*scale)) : std::nullopt;
 }
 
+// The arguments that the forward and the backward pass share. It borrows from all of them.
+kernels::BlockSparseOptions options_of(const Tensor& select_idx, const Tensor& select_num_idx,
+                                       const Tensor& query_starts, const Tensor& key_starts,
+                                       const std::optional<Tensor>& order, std::optional<double> scale, bool causal,
+                                       const std::vector<int64_t>& key_lengths, const std::optional<Tensor>& attn_mask,
+                                       const Tensor& log_sum_exp) {
+  kernels::BlockSparseOptions options;
+  options.attention.scale = narrowed(scale);
+  options.attention.causal = causal;
+  options.attention.key_lengths = key_lengths;
+  if (attn_mask.has_value()) options.attention.attn_mask = mask_view("attn_mask", *attn_mask);
+  options.attention.log_sum_exp = float32_view("log_sum_exp", log_sum_exp);
+  options.query_starts = numbers("query_starts", query_starts);
+  options.key_starts = numbers("key_starts", key_starts);
+  options.select_idx = int64_view("select_idx", select_idx);
+  options.select_num_idx = int64_view("select_num_idx", select_num_idx);
+  if (order.has_value()) options.query_order = options.key_order = numbers("order", *order);
+  return options;
+}
+
 // `order` is one for queries and keys; select_idx is [B, H, query blocks, M].
 std::tuple<Tensor, Tensor> block_sparse_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                                   const Tensor& select_idx, const Tensor& select_num_idx,
                                                   const Tensor& query_starts, const Tensor& key_starts,
                                                   std::optional<Tensor> order, std::optional<double> scale, bool causal,
-                                                  const std::vector<int64_t>& key_lengths) {
+                                                  const std::vector<int64_t>& key_lengths,
+                                                  std::optional<Tensor> attn_mask) {
   const TensorView q = float32_view("query", query), k = float32_view("key", key), v = float32_view("value", value);
   if (q.num_dims() != 4) throw_if_error(invalid_argument("query: expected 4 dimensions, got " + q.to_string()));
   if (v.num_dims() != 4) throw_if_error(invalid_argument("value: expected 4 dimensions, got " + v.to_string()));
@@ -59,16 +80,8 @@ std::tuple<Tensor, Tensor> block_sparse_attention(const Tensor& query, const Ten
   Tensor output =
       q.size(3) == v.size(3) ? torch::stable::empty_like(query) : torch::stable::new_empty(query, output_shape);
   Tensor lse = torch::stable::new_empty(query, lse_shape);
-  kernels::BlockSparseOptions options;
-  options.attention.scale = narrowed(scale);
-  options.attention.causal = causal;
-  options.attention.key_lengths = key_lengths;
-  options.attention.log_sum_exp = float32_view("log_sum_exp", lse);
-  options.query_starts = numbers("query_starts", query_starts);
-  options.key_starts = numbers("key_starts", key_starts);
-  options.select_idx = int64_view("select_idx", select_idx);
-  options.select_num_idx = int64_view("select_num_idx", select_num_idx);
-  if (order.has_value()) options.query_order = options.key_order = numbers("order", *order);
+  const auto options = options_of(select_idx, select_num_idx, query_starts, key_starts, order, scale, causal,
+                                  key_lengths, attn_mask, lse);
   throw_if_error(kernels::block_sparse_attention(q, k, v, options, float32_view("output", output)));
   return {output, lse};
 }
@@ -78,19 +91,12 @@ std::tuple<Tensor, Tensor, Tensor> block_sparse_attention_backward(
     const Tensor& output_grad, std::optional<Tensor> log_sum_exp_grad, const Tensor& query, const Tensor& key,
     const Tensor& value, const Tensor& output, const Tensor& log_sum_exp, const Tensor& select_idx,
     const Tensor& select_num_idx, const Tensor& query_starts, const Tensor& key_starts, std::optional<Tensor> order,
-    std::optional<double> scale, bool causal, const std::vector<int64_t>& key_lengths) {
+    std::optional<double> scale, bool causal, const std::vector<int64_t>& key_lengths,
+    std::optional<Tensor> attn_mask) {
   const kernels::BlockSparseForward forward{float32_view("query", query), float32_view("key", key),
                                             float32_view("value", value), float32_view("output", output)};
-  kernels::BlockSparseOptions options;
-  options.attention.scale = narrowed(scale);
-  options.attention.causal = causal;
-  options.attention.key_lengths = key_lengths;
-  options.attention.log_sum_exp = float32_view("log_sum_exp", log_sum_exp);
-  options.query_starts = numbers("query_starts", query_starts);
-  options.key_starts = numbers("key_starts", key_starts);
-  options.select_idx = int64_view("select_idx", select_idx);
-  options.select_num_idx = int64_view("select_num_idx", select_num_idx);
-  if (order.has_value()) options.query_order = options.key_order = numbers("order", *order);
+  const auto options = options_of(select_idx, select_num_idx, query_starts, key_starts, order, scale, causal,
+                                  key_lengths, attn_mask, log_sum_exp);
   kernels::BlockSparseGradients gradients{float32_view("output_grad", output_grad)};
   if (log_sum_exp_grad.has_value()) gradients.log_sum_exp = float32_view("log_sum_exp_grad", *log_sum_exp_grad);
   Tensor query_grad = torch::stable::new_empty(query, query.sizes());
@@ -146,7 +152,8 @@ kernels::SelectionRule rule_named(const std::string& name) {
 std::tuple<Tensor, Tensor, Tensor> select_blocks(const Tensor& query, const Tensor& key, const Tensor& order,
                                                  const Tensor& starts, const Tensor& tiles, const std::string& rule,
                                                  double amount, const std::vector<int64_t>& window,
-                                                 const std::vector<int64_t>& keep, std::optional<double> scale) {
+                                                 const std::vector<int64_t>& keep, std::optional<double> scale,
+                                                 std::optional<Tensor> token_mask) {
   const TensorView q = float32_view("query", query), k = float32_view("key", key);
   if (q.num_dims() != 4) throw_if_error(invalid_argument("query: expected 4 dimensions, got " + q.to_string()));
   if (keep.size() != 4) throw_if_error(invalid_argument("keep: expected four numbers"));
@@ -163,6 +170,7 @@ std::tuple<Tensor, Tensor, Tensor> select_blocks(const Tensor& query, const Tens
   options.keeps_text = keep[1] != 0;
   options.num_sink_blocks = keep[2];
   options.num_recent_blocks = keep[3];
+  if (token_mask.has_value()) options.token_mask = mask_view("token_mask", *token_mask);
   options.order = numbers("order", order);
   options.starts = numbers("starts", starts);
   options.tiles = coordinates;
@@ -199,18 +207,19 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
   library.def(
       "block_sparse_attention(Tensor query, Tensor key, Tensor value, Tensor select_idx, Tensor select_num_idx, "
       "Tensor query_starts, Tensor key_starts, Tensor? order=None, float? scale=None, bool causal=False, "
-      "int[] key_lengths=[]) -> (Tensor output, Tensor log_sum_exp)");
+      "int[] key_lengths=[], Tensor? attn_mask=None) -> (Tensor output, Tensor log_sum_exp)");
   library.def(
       "block_sparse_attention_backward(Tensor output_grad, Tensor? log_sum_exp_grad, Tensor query, Tensor key, "
       "Tensor value, Tensor output, Tensor log_sum_exp, Tensor select_idx, Tensor select_num_idx, Tensor query_starts, "
-      "Tensor key_starts, Tensor? order, float? scale, bool causal, int[] key_lengths) "
+      "Tensor key_starts, Tensor? order, float? scale, bool causal, int[] key_lengths, Tensor? attn_mask) "
       "-> (Tensor query_grad, Tensor key_grad, Tensor value_grad)");
   library.def(
       "tile_order(int[] latent_shape, int[] tile, int text_len, bool text_first, bool first_frame_apart) "
       "-> (Tensor order, Tensor starts, Tensor tiles)");
   library.def(
       "select_blocks(Tensor query, Tensor key, Tensor order, Tensor starts, Tensor tiles, str rule, float amount, "
-      "int[] window, int[] keep, float? scale=None) -> (Tensor select_idx, Tensor select_num_idx, Tensor density)");
+      "int[] window, int[] keep, float? scale=None, Tensor? token_mask=None) -> (Tensor select_idx, Tensor "
+      "select_num_idx, Tensor density)");
   library.def("top_k_blocks(Tensor scores, int k) -> Tensor");
 }
 

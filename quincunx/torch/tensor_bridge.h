@@ -53,4 +53,18 @@ inline TensorView kernel_float_view(std::string_view name, const torch::stable::
                                             std::span(strides.data(), strides.size())));
 }
 
+// The same for a mask: bool or float32.
+inline TensorView mask_view(std::string_view name, const torch::stable::Tensor& tensor) {
+  using torch::headeronly::ScalarType;
+  const ScalarType type = tensor.scalar_type();
+  if (!tensor.is_cpu() || (type != ScalarType::Float && type != ScalarType::Bool)) {
+    throw_if_error(type_error(std::string(name) + ": expected a bool or float32 tensor on the CPU"));
+  }
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  return value_or_throw(
+      TensorView::strided(tensor.mutable_data_ptr(), type == ScalarType::Bool ? DType::kBool : DType::kFloat32,
+                          std::span(sizes.data(), sizes.size()), std::span(strides.data(), strides.size())));
+}
+
 }  // namespace qx::torch_bridge

@@ -18,6 +18,7 @@ def _block_sparse_attention(
     scale=None,
     causal=False,
     key_lengths=(),
+    attn_mask=None,
 ):
     # As the operator: the memory order of query where the head sizes agree.
     if query.shape[-1] == value.shape[-1]:
@@ -43,7 +44,7 @@ def _tile_order(latent_shape, tile, text_len, text_first, first_frame_apart):
 
 
 @torch.library.register_fake("quincunx::select_blocks")
-def _select_blocks(query, key, order, starts, tiles, rule, amount, window, keep, scale=None):
+def _select_blocks(query, key, order, starts, tiles, rule, amount, window, keep, scale=None, token_mask=None):
     batch, heads, blocks = query.shape[0], query.shape[1], starts.shape[0] - 1
     return (
         starts.new_empty((batch, heads, blocks, blocks)),

@@ -6,9 +6,8 @@ _NUM_TENSOR_INPUTS = 3  # query, key, value; the other arguments have no gradien
 
 
 def _save(ctx, inputs, output):
-    query, key, value, select_idx, select_num_idx, query_starts, key_starts, order, scale, causal, key_lengths = inputs
-    lists = (select_idx, select_num_idx, query_starts, key_starts, order)
-    ctx.save_for_backward(query, key, value, *output, *lists)
+    query, key, value, *lists_and_order, scale, causal, key_lengths, attn_mask = inputs
+    ctx.save_for_backward(query, key, value, *output, *lists_and_order, attn_mask)
     ctx.options = scale, causal, key_lengths
     ctx.num_inputs = len(inputs)
 
@@ -17,8 +16,9 @@ def _backward(ctx, output_grad, log_sum_exp_grad):
     output = ctx.saved_tensors[3]
     if output_grad is None:
         output_grad = torch.zeros_like(output)
+    *tensors, attn_mask = ctx.saved_tensors
     gradients = torch.ops.quincunx.block_sparse_attention_backward(
-        output_grad, log_sum_exp_grad, *ctx.saved_tensors, *ctx.options
+        output_grad, log_sum_exp_grad, *tensors, *ctx.options, attn_mask
     )
     return (*gradients, *[None] * (ctx.num_inputs - _NUM_TENSOR_INPUTS))
 

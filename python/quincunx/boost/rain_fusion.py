@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .._errors import core_errors
 from ._arguments import check_tensors, common_float_dtype, flag, integers
+from ._masks import broadcast_mask
 from ._operators import operators
 
 
@@ -41,6 +42,7 @@ def rain_fusion_attention(
     scale: float | None = None,
     causal: bool = False,
     key_lengths: Sequence[int] = (),
+    attn_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(output, log-sum-exp) of attention in which a block of queries sees the key blocks of its list.
 
@@ -50,7 +52,8 @@ def rain_fusion_attention(
     select_idx: int64 [query blocks, H, M] for all batch items or [B, query blocks, H, M] for each; select_num_idx the
     same without M: how many entries of a list count. Those must rise; the others are not read (-1 by custom).
     scale: 1 / sqrt(D) unless given. causal: query i sees keys up to i + S_kv - S_q. key_lengths: one a batch item; keys
-    at and after it are padding. A query that sees no key gives zeros and a log-sum-exp of -inf.
+    at and after it are padding. attn_mask: as for attention(), beside the lists. A query that sees no key gives zeros
+    and a log-sum-exp of -inf.
     Differentiable once, both results.
     """
     check_tensors("batch, heads, length, head size", query=query, key=key, value=value)
@@ -59,6 +62,9 @@ def rain_fusion_attention(
     num_blocks = -(-query.shape[2] // query_block)
     idx = _lists("select_idx", select_idx, 1, query, num_blocks)
     num = _lists("select_num_idx", select_num_idx, 0, query, num_blocks)
+    mask = None
+    if attn_mask is not None:
+        mask = broadcast_mask("attn_mask", attn_mask, (*query.shape[:3], key.shape[2]))
     with core_errors():
         output, log_sum_exp = operators.block_sparse_attention(
             query.float(),
@@ -72,5 +78,6 @@ def rain_fusion_attention(
             scale,
             flag("causal", causal),
             list(key_lengths),
+            mask,
         )
     return output.to(dtype), log_sum_exp

@@ -42,6 +42,19 @@ def _text_flags(text_len: int, text_first: bool | None, keep_text: bool | None) 
     return first, text_len > 0 if keep_text is None else flag("keep_text", keep_text)
 
 
+def _masks(token_mask: Tensor | None, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The mask [B, S] for the choice of blocks, and as [B, H, S, S] for the kernel."""
+    if token_mask is None:
+        return None, None
+    batch, heads, length = q.shape[:3]
+    if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
+        kind = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
+        raise TypeError(f"token_mask: expected a bool tensor, got {kind}")
+    if tuple(token_mask.shape) != (batch, length):
+        raise ValueError(f"token_mask: expected shape [{batch}, {length}], got {list(token_mask.shape)}")
+    return token_mask.contiguous(), token_mask[:, None, None, :].expand(batch, heads, length, length)
+
+
 def _check_lengths(q: Tensor, k: Tensor, v: Tensor, latent: tuple[int, ...], text_len: int) -> None:
     tokens = latent[0] * latent[1] * latent[2] + text_len
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -69,6 +82,7 @@ def sparse_attention(
     keep_text: bool | None = None,
     keep_sink: int = 0,
     keep_recent: int = 0,
+    token_mask: Tensor | None = None,
     scale: float | None = None,
     layout: str = "BNSD",
 ) -> SparseAttention:
@@ -88,6 +102,8 @@ def sparse_attention(
     keep_first_frame join these tokens with all, both ways, the first frame having tiles of its own; keep_sink: the
     first blocks are seen by all; keep_recent: a block sees itself and those before it, as many in all.
 
+    token_mask: bool [B, S], False for padding: such tokens are not seen, choose no blocks and do not count in density.
+
     Differentiable once; the choice of blocks is a constant.
     """
     check_tensors("batch, heads, length, head size in the order of layout", q=q, k=k, v=v)
@@ -103,14 +119,17 @@ def sparse_attention(
     keep += [integer("keep_sink", keep_sink, 0), integer("keep_recent", keep_recent, 0)]
     _check_lengths(q, k, v, latent, text_len)
     q, k, v = q.float(), k.float(), v.float()
+    tokens, pairs = _masks(token_mask, q)
+    if tokens is not None:  # A weight of 0 does not hide a value of NaN.
+        k, v = (x.masked_fill(~tokens[:, None, :, None], 0) for x in (k, v))
     reach, part = (amount, 0.0) if rule == "window" else ((0, 0, 0), amount)
     with core_errors():
         make_tiles = _cached_tiles if may_use_cache(q) else _tiles
         order, starts, tiles = make_tiles(latent, sizes, text_len, first, keep_first_frame)
         idx, num, density = operators.select_blocks(
-            q.detach(), k.detach(), order, starts, tiles, rule, part, reach, keep, scale
+            q.detach(), k.detach(), order, starts, tiles, rule, part, reach, keep, scale, tokens
         )
-        output, _ = operators.block_sparse_attention(q, k, v, idx, num, starts, starts, order, scale)
+        output, _ = operators.block_sparse_attention(q, k, v, idx, num, starts, starts, order, scale, False, [], pairs)
     output = output.to(dtype)
     return SparseAttention(output.transpose(1, 2) if layout == "BSND" else output, density)
 

@@ -7,6 +7,7 @@
 
 #include "quincunx/kernels/attention/attention_arguments.h"
 #include "quincunx/kernels/attention/attention_kernel.h"
+#include "quincunx/kernels/attention/packed_heads.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -33,20 +34,10 @@ class Attention {
 
   // The key/value heads of all batch items, a group at a time.
   Status run() {
-    const int64_t num_heads = key_.size(0) * key_.size(1);
-    const int64_t fit = head_floats_ == 0 ? num_heads : kMaxPackedAttentionBytes / 4 / head_floats_;
-    const int64_t group = std::clamp<int64_t>(fit, 1, num_heads);
-    const auto packed = hwy::AllocateAligned<float>(static_cast<size_t>(std::max<int64_t>(group * head_floats_, 1)));
-    if (packed == nullptr) {
-      return resource_exhausted("key: no memory for a packed copy of " + std::to_string(group) + " heads of key " +
-                                key_.to_string() + " and value " + value_.to_string());
-    }
-    for (int64_t first = 0; first < num_heads; first += group) {
-      const int64_t count = std::min(group, num_heads - first);
-      pack(first, count, packed.get());
-      attend(first, count, packed.get());
-    }
-    return ok_status();
+    return for_packed_heads(key_, value_, head_floats_, [this](int64_t first, int64_t count, float* packed) {
+      pack(first, count, packed);
+      attend(first, count, packed);
+    });
   }
 
  private:
@@ -116,6 +107,7 @@ class Attention {
     block.causal = options_.causal;
     block.causal_limit = first_row + 1 + key_.size(2) - query_.size(2);
     block.scale = scale_;
+    if (options_.attn_mask) block.mask = mask_rows(*options_.attn_mask, batch, head, first_row);
     return block;
   }
 

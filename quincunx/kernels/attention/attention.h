@@ -18,6 +18,10 @@ struct AttentionOptions {
   // One length a batch item: keys at and after it are padding and their memory is not read. Empty: all keys count.
   // It does not move the causal diagonal.
   std::span<const int64_t> key_lengths = {};
+  // Which keys a query sees, beside the above: bool (false hides) or float32 (added to the scaled scores; -inf hides),
+  // [B, H, S_q, S_kv], any strides. A hidden score is -inf whatever it was; key blocks that no query of a block sees
+  // are skipped. Nothing is NaN because of it.
+  std::optional<TensorView> attn_mask = std::nullopt;
   // Filled with log(sum(exp(scaled scores))) a query where present: float32 [B, H, S_q], any strides.
   std::optional<TensorView> log_sum_exp = std::nullopt;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "quincunx/kernels/attention/attention_mask.h"
 #include "quincunx/kernels/convert/argument_checks.h"
 
 namespace qx::kernels {
@@ -78,6 +79,7 @@ Status check_attention_arguments(const TensorView& query, const TensorView& key,
   }
   QX_RETURN_IF_ERROR(check_shapes(query, key, value, output));
   QX_RETURN_IF_ERROR(check_options(query, key, options));
+  if (options.attn_mask) QX_RETURN_IF_ERROR(check_attention_mask(query, key, *options.attn_mask));
   QX_RETURN_IF_ERROR(check_output("output", output, {{"query", &query}, {"key", &key}, {"value", &value}}));
   for (const auto& [name, view] : {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}}) {
     if (output.num_elements() != 0 && output.data() == view->data()) {

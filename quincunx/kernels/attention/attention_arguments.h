@@ -6,9 +6,6 @@
 
 namespace qx::kernels {
 
-// Packed keys and values beyond this are made in groups of heads: the copy of a group stays in a last-level cache.
-inline constexpr int64_t kMaxPackedAttentionBytes = int64_t{32} << 20;
-
 // Dtypes, ranks, shapes, options and overlaps, as attention() documents them.
 Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
                                  const AttentionOptions& options, const TensorView& output);

@@ -70,6 +70,16 @@ void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const Ke
   }
 }
 
+// Hidden scores become -inf, also where they are NaN.
+void MaskRow(const AttentionBlock& block, int64_t row, const KeySpan& span, float* scores) {
+  float bias[kAttentionKeyBlock];
+  const int64_t count = block.visible(row, span);
+  fill_mask_row(block.mask, row, span.first, count, bias);
+  for (int64_t i = 0; i < count; ++i) {
+    scores[i] = bias[i] == kNegativeInfinity ? kNegativeInfinity : scores[i] + bias[i];
+  }
+}
+
 // Turns the first `count` scores of a row into weights 2^(score - largest), zeros up to `end`, and updates the state.
 void WeighRow(float* scores, int64_t count, int64_t end, float& largest, float& sum, float& correction) {
   const TileTag d;
@@ -144,6 +154,7 @@ void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
 void AttendSpan(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
   ComputeScores(block, buffers, span);
   for (int64_t row = 0; row < block.num_rows; ++row) {
+    if (block.mask.is_present()) MaskRow(block, row, span, buffers.scores + row * kScoreStride);
     const int64_t last_of_tile = std::min(row / kTileRows * kTileRows + kTileRows, block.num_rows) - 1;
     WeighRow(buffers.scores + row * kScoreStride, block.visible(row, span), block.visible(last_of_tile, span),
              buffers.largest[row], buffers.sum[row], buffers.correction[row]);
@@ -160,7 +171,9 @@ void AttendBlock(const AttentionBlock& block, float* workspace) {
   for (const KeySpan& span : block.spans) {
     const int64_t last_key = block.visible(block.num_rows - 1, span);
     for (int64_t key = 0; key < last_key; key += kAttentionKeyBlock) {
-      AttendSpan(block, buffers, {span.packed + key, span.first + key, std::min(kAttentionKeyBlock, span.count - key)});
+      const KeySpan part{span.packed + key, span.first + key, std::min(kAttentionKeyBlock, span.count - key)};
+      if (block.mask.is_present() && !sees_any(block.mask, block.num_rows, part.first, part.count)) continue;
+      AttendSpan(block, buffers, part);
     }
   }
   WriteOutput(block, buffers);

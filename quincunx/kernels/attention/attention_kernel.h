@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "quincunx/kernels/attention/attention_mask.h"
+
 namespace qx::kernels {
 
 // Keys and values are packed 16 wide: key panel p holds [D][16 keys], value panel p holds [padded keys][16 columns].
@@ -56,6 +58,7 @@ struct AttentionBlock {
   bool causal = false;
   int64_t causal_limit = 0;
   float scale = 1;
+  MaskRows mask;  // key positions are those of the spans
 
   // How many keys of the span row r sees.
   int64_t visible(int64_t row, const KeySpan& span) const {

@@ -104,4 +104,12 @@ StridedRows BlockLists::key_rows(const TensorView& view, int64_t key_head, int64
   return ordered_rows(view, key_head, first_row, options_.key_order);
 }
 
+MaskRows BlockLists::rows_of_mask(int64_t query_head, int64_t first_row) const {
+  const int64_t batch = query_head / query_.size(1), head = query_head % query_.size(1);
+  MaskRows rows = mask_rows(*options_.attention.attn_mask, batch, head, options_.query_order.empty() ? first_row : 0);
+  if (!options_.query_order.empty()) rows.row_order = options_.query_order.data() + first_row;
+  if (!options_.key_order.empty()) rows.key_order = options_.key_order.data();
+  return rows;
+}
+
 }  // namespace qx::kernels

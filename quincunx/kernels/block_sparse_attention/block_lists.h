@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quincunx/kernels/attention/attention_kernel.h"
+#include "quincunx/kernels/attention/attention_mask.h"
 #include "quincunx/kernels/block_sparse_attention/block_sparse_attention.h"
 
 namespace qx::kernels {
@@ -42,6 +43,8 @@ class BlockLists {
   // Rows of a head from the position first_row on, in the order of the options.
   StridedRows query_rows(const TensorView& view, int64_t query_head, int64_t first_row) const;
   StridedRows key_rows(const TensorView& view, int64_t key_head, int64_t first_row) const;
+  // The mask of the options, which must have one, for the queries from the position first_row on.
+  MaskRows rows_of_mask(int64_t query_head, int64_t first_row) const;
   // Query positions below this see the first key with causal, one more key each further position.
   int64_t causal_limit(int64_t first_row) const { return first_row + 1 + key_.size(2) - query_.size(2); }
 

@@ -54,6 +54,14 @@ Status check_selection(const TensorView& query, const TensorView& key, const Sel
     return invalid_argument("scale: expected a finite number, got " + std::to_string(*options.scale));
   }
   QX_RETURN_IF_ERROR(check_block_starts("starts", options.starts, query.size(2)));
+  if (options.token_mask) {
+    const TensorView& mask = *options.token_mask;
+    const int64_t shape[] = {query.size(0), query.size(2)};
+    if (mask.dtype() != DType::kBool || !std::ranges::equal(mask.shape(), shape) || !mask.is_contiguous()) {
+      return invalid_argument("token_mask: expected a contiguous bool mask of the batch and length of query " +
+                              query.to_string() + ", got " + mask.to_string());
+    }
+  }
   if (options.tiles.size() + 1 != options.starts.size()) {
     return invalid_argument("tiles: expected one for each of the " + std::to_string(options.starts.size() - 1) +
                             " blocks, got " + std::to_string(options.tiles.size()));
@@ -61,19 +69,31 @@ Status check_selection(const TensorView& query, const TensorView& key, const Sel
   return check_order("order", options.order, query.size(2));
 }
 
-// The mean of each block's rows of one head, mean(block)[d] at output[block * block_stride + d * dim_stride].
-void block_means(StridedRows rows, int64_t head_dim, std::span<const int64_t> starts, int64_t block_stride,
-                 int64_t dim_stride, float* output) {
+// Where the mean of a block stands: mean(block)[d] at output[block * block_stride + d * dim_stride].
+struct Means {
+  float* output;
+  int64_t block_stride;
+  int64_t dim_stride;
+};
+
+// The mean of each block's rows of one head. `counts`: null, or whether each row of the tensor does.
+void block_means(StridedRows rows, const uint8_t* counts, int64_t head_dim, std::span<const int64_t> starts,
+                 const Means& means) {
   std::vector<float> sum(static_cast<size_t>(head_dim));
   for (size_t block = 0; block + 1 < starts.size(); ++block) {
     std::fill(sum.begin(), sum.end(), 0.0f);
+    int64_t num_rows = 0;
     for (int64_t row = starts[block]; row < starts[block + 1]; ++row) {
+      if (counts != nullptr && counts[rows.index(row)] == 0) continue;
+      ++num_rows;
       const float* source = rows.row(row);
       for (int64_t d = 0; d < head_dim; ++d) sum[static_cast<size_t>(d)] += source[d * rows.column_stride];
     }
-    const auto count = static_cast<float>(starts[block + 1] - starts[block]);
-    float* mean = output + static_cast<int64_t>(block) * block_stride;
-    for (int64_t d = 0; d < head_dim; ++d) mean[d * dim_stride] = sum[static_cast<size_t>(d)] / count;
+    // Without a row that counts the mean is NaN, and so are its scores.
+    float* mean = means.output + static_cast<int64_t>(block) * means.block_stride;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      mean[d * means.dim_stride] = sum[static_cast<size_t>(d)] / static_cast<float>(num_rows);
+    }
   }
 }
 
@@ -86,7 +106,20 @@ class BlockSelection {
         options_(options),
         num_blocks_(static_cast<int64_t>(options.tiles.size())),
         head_dim_(query.size(3)),
-        scale_(options.scale.value_or(1 / std::sqrt(static_cast<float>(head_dim_)))) {}
+        scale_(options.scale.value_or(1 / std::sqrt(static_cast<float>(head_dim_)))) {
+    for (int64_t batch = 0; batch < query.size(0); ++batch) count_tokens(batch);
+  }
+
+  // Pairs of tokens that count, of all heads.
+  double all_pairs() const {
+    double pairs = 0;
+    for (int64_t batch = 0; batch < query_.size(0); ++batch) {
+      const auto* first = lengths_.data() + batch * num_blocks_;
+      const auto tokens = static_cast<double>(std::accumulate(first, first + num_blocks_, int64_t{0}));
+      pairs += tokens * tokens * static_cast<double>(query_.size(1));
+    }
+    return pairs;
+  }
 
   // Fills the lists of all heads and returns how many pairs of tokens they keep.
   double run(int64_t* idx, int64_t* num) const {
@@ -103,8 +136,24 @@ class BlockSelection {
 
  private:
   bool looks_at_scores() const { return options_.rule != SelectionRule::kWindow; }
-  int64_t length_of(int64_t block) const {
-    return options_.starts[static_cast<size_t>(block) + 1] - options_.starts[static_cast<size_t>(block)];
+  // Tokens of a block that count.
+  int64_t length_of(int64_t batch, int64_t block) const {
+    return lengths_[static_cast<size_t>(batch * num_blocks_ + block)];
+  }
+  const uint8_t* token_mask(int64_t batch) const {
+    return options_.token_mask ? options_.token_mask->data_as<uint8_t>() + batch * query_.size(2) : nullptr;
+  }
+
+  void count_tokens(int64_t batch) {
+    const uint8_t* counts = token_mask(batch);
+    for (size_t block = 0; block < options_.tiles.size(); ++block) {
+      int64_t length = 0;
+      for (int64_t at = options_.starts[block]; at < options_.starts[block + 1]; ++at) {
+        const int64_t row = options_.order.empty() ? at : options_.order[static_cast<size_t>(at)];
+        if (counts == nullptr || counts[row] != 0) ++length;
+      }
+      lengths_.push_back(length);
+    }
   }
 
   StridedRows rows_of(const TensorView& view, int64_t batch, int64_t head) const {
@@ -119,9 +168,10 @@ class BlockSelection {
     if (looks_at_scores()) {
       queries.resize(static_cast<size_t>(num_blocks_ * head_dim_));
       keys.resize(queries.size());
-      block_means(rows_of(query_, batch, head), head_dim_, options_.starts, head_dim_, 1, queries.data());
-      block_means(rows_of(key_, batch, head / (query_.size(1) / key_.size(1))), head_dim_, options_.starts, 1,
-                  num_blocks_, keys.data());
+      block_means(rows_of(query_, batch, head), token_mask(batch), head_dim_, options_.starts,
+                  {queries.data(), head_dim_, 1});
+      block_means(rows_of(key_, batch, head / (query_.size(1) / key_.size(1))), token_mask(batch), head_dim_,
+                  options_.starts, {keys.data(), 1, num_blocks_});
     }
     std::vector<float> scores(static_cast<size_t>(num_blocks_));
     std::vector<uint8_t> mask(static_cast<size_t>(num_blocks_));
@@ -129,8 +179,8 @@ class BlockSelection {
     for (int64_t row = 0; row < num_blocks_; ++row) {
       if (looks_at_scores()) score_row(queries.data() + row * head_dim_, keys.data(), scores);
       protect(row, mask);
-      apply_rule(row, scores, mask);
-      pairs += write_list(row, mask, idx + row * num_blocks_, num + row);
+      apply_rule(batch, row, scores, mask);
+      pairs += write_list(batch, row, mask, idx + row * num_blocks_, num + row);
     }
     return pairs;
   }
@@ -159,25 +209,25 @@ class BlockSelection {
     }
   }
 
-  void apply_rule(int64_t row, const std::vector<float>& scores, std::vector<uint8_t>& mask) const {
+  void apply_rule(int64_t batch, int64_t row, const std::vector<float>& scores, std::vector<uint8_t>& mask) const {
     switch (options_.rule) {
       case SelectionRule::kTopK: {
         const auto protected_blocks = std::count(mask.begin(), mask.end(), uint8_t{1});
         add_highest(scores, num_kept_blocks(num_blocks_, options_.sparsity) - protected_blocks, mask);
         break;
       }
-      case SelectionRule::kCdf: add_by_weight(scores, mask); break;
+      case SelectionRule::kCdf: add_by_weight(batch, scores, mask); break;
       case SelectionRule::kWindow: add_window(row, mask); break;
     }
   }
 
-  void add_by_weight(const std::vector<float>& scores, std::vector<uint8_t>& mask) const {
+  void add_by_weight(int64_t batch, const std::vector<float>& scores, std::vector<uint8_t>& mask) const {
     const float largest = *std::max_element(scores.begin(), scores.end());
     std::vector<double> weights(scores.size());
     double total = 0, kept = 0;
     for (size_t j = 0; j < scores.size(); ++j) {
       weights[j] = scores[j] == largest ? 1 : std::exp(static_cast<double>(scores[j]) - largest);
-      weights[j] *= static_cast<double>(length_of(static_cast<int64_t>(j)));
+      weights[j] *= static_cast<double>(length_of(batch, static_cast<int64_t>(j)));
       total += weights[j];
       if (mask[j] != 0) kept += weights[j];
     }
@@ -205,16 +255,16 @@ class BlockSelection {
     }
   }
 
-  double write_list(int64_t row, const std::vector<uint8_t>& mask, int64_t* list, int64_t* count) const {
+  double write_list(int64_t batch, int64_t row, const std::vector<uint8_t>& mask, int64_t* list, int64_t* count) const {
     int64_t keys = 0;
     *count = 0;
     for (int64_t block = 0; block < num_blocks_; ++block) {
       if (mask[static_cast<size_t>(block)] == 0) continue;
       list[(*count)++] = block;
-      keys += length_of(block);
+      keys += length_of(batch, block);
     }
     std::fill(list + *count, list + num_blocks_, -1);
-    return static_cast<double>(keys) * static_cast<double>(length_of(row));
+    return static_cast<double>(keys) * static_cast<double>(length_of(batch, row));
   }
 
   const TensorView& query_;
@@ -223,6 +273,7 @@ class BlockSelection {
   int64_t num_blocks_;
   int64_t head_dim_;
   float scale_;
+  std::vector<int64_t> lengths_;  // [B, blocks]
 };
 
 }  // namespace
@@ -254,11 +305,9 @@ Result<double> select_blocks(const TensorView& query, const TensorView& key, con
   const auto blocks = static_cast<int64_t>(options.tiles.size());
   QX_RETURN_IF_ERROR(check_list_shape("select_idx", select_idx, {query.size(0), query.size(1), blocks, blocks}));
   QX_RETURN_IF_ERROR(check_list_shape("select_num_idx", select_num_idx, {query.size(0), query.size(1), blocks}));
-  const double length = static_cast<double>(query.size(2));
-  const double all_pairs = static_cast<double>(query.size(0) * query.size(1)) * length * length;
-  if (all_pairs == 0) return 1.0;
-  return BlockSelection(query, key, options).run(select_idx.data_as<int64_t>(), select_num_idx.data_as<int64_t>()) /
-         all_pairs;
+  BlockSelection selection(query, key, options);
+  const double kept = selection.run(select_idx.data_as<int64_t>(), select_num_idx.data_as<int64_t>());
+  return selection.all_pairs() == 0 ? 1.0 : kept / selection.all_pairs();
 }
 
 }  // namespace qx::kernels

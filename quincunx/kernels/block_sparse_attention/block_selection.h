@@ -28,6 +28,8 @@ struct SelectionOptions {
   bool keeps_text = false;         // so do text blocks
   int64_t num_sink_blocks = 0;     // the first blocks are seen by all
   int64_t num_recent_blocks = 0;   // a block sees itself and those before it, as many in all
+  // bool [B, S], contiguous: false for padding, whose means, weights and pairs do not count. Absent: all count.
+  std::optional<TensorView> token_mask = std::nullopt;
   // The order and blocks of tile_order(), the same for queries and keys.
   std::span<const int64_t> order = {}, starts = {};
   std::span<const std::array<int64_t, 3>> tiles = {};
@@ -35,7 +37,8 @@ struct SelectionOptions {
 
 // query float32 [B, H, S, D], key float32 [B, H_kv, S, D]; select_idx int64 [B, H, blocks, blocks] (filled up with
 // -1), select_num_idx int64 [B, H, blocks]. Lists rise; equal scores go to the lower index, NaN counts as -inf.
-// Returns the attained density: the part of all pairs of tokens that the lists keep. Thread-safe.
+// Returns the attained density: the part of all pairs of tokens that the lists keep, 1 where there are none. Pairs of
+// padding do not count. Thread-safe.
 Result<double> select_blocks(const TensorView& query, const TensorView& key, const SelectionOptions& options,
                              const TensorView& select_idx, const TensorView& select_num_idx);
 

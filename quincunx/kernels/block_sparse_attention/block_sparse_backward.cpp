@@ -76,7 +76,7 @@ struct Workspace {
   float *keys, *values, *key_rows, *key_grads, *value_grads;
   // Of a piece of queries.
   float *query, *output_grad, *query_panels, *output_grad_panels, *query_grad;
-  float *weights, *weight_grads, *transposed_weights, *transposed_grads;
+  float *weights, *weight_grads, *transposed_weights, *transposed_grads, *bias;
   hwy::AlignedFreeUniquePtr<float[]> memory;
 
   Workspace(int64_t packed_rows, int64_t head_dim, int64_t value_dim) {
@@ -94,7 +94,8 @@ struct Workspace {
                                                  {&weights, kAttentionQueryBlock * kWeightStride},
                                                  {&weight_grads, kAttentionQueryBlock * kWeightStride},
                                                  {&transposed_weights, kAttentionKeyBlock * kTransposedStride},
-                                                 {&transposed_grads, kAttentionKeyBlock * kTransposedStride}};
+                                                 {&transposed_grads, kAttentionKeyBlock * kTransposedStride},
+                                                 {&bias, kWeightStride}};
     int64_t total = 0;
     for (const auto& part : parts) total += part.second;
     memory = hwy::AllocateAligned<float>(static_cast<size_t>(total));
@@ -192,10 +193,13 @@ class Backward {
     pack_attention_values(output_grad, value_dim_, 0, piece.count, kAttentionQueryBlock, work.output_grad_panels);
     std::fill_n(work.query_grad, piece.count * padded_head_dim(), 0.0f);
     std::vector<WeightRow> rows = weight_rows(query_head, piece, work);
+    MaskRows mask;
+    if (options_.attention.attn_mask) mask = lists_.rows_of_mask(query_head, piece.first);
     for (const KeySpan& span : spans) {
       for (int64_t key = 0; key < span.count; key += kAttentionKeyBlock) {
-        differentiate_span(piece, {span.packed + key, span.first + key, std::min(kAttentionKeyBlock, span.count - key)},
-                           rows, work);
+        const KeySpan part{span.packed + key, span.first + key, std::min(kAttentionKeyBlock, span.count - key)};
+        if (mask.is_present() && !sees_any(mask, piece.count, part.first, part.count)) continue;
+        differentiate_span(piece, part, mask, rows, work);
       }
     }
     write_rows(work.query_grad, padded_head_dim(), piece.count, head_dim_,
@@ -223,8 +227,8 @@ class Backward {
     return rows;
   }
 
-  void differentiate_span(const QueryPiece& piece, const KeySpan& span, std::vector<WeightRow>& rows,
-                          const Workspace& work) const {
+  void differentiate_span(const QueryPiece& piece, const KeySpan& span, const MaskRows& mask,
+                          std::vector<WeightRow>& rows, const Workspace& work) const {
     std::fill_n(work.weights, piece.count * kWeightStride, 0.0f);
     std::fill_n(work.weight_grads, piece.count * kWeightStride, 0.0f);
     accumulate_product({work.query, head_dim_, piece.count, head_dim_, work.keys + span.packed * head_dim_, head_dim_,
@@ -239,6 +243,10 @@ class Backward {
                       : span.count;
       // Only scores of -inf: nothing depends on this row.
       if (row.log2_sum == -std::numeric_limits<float>::infinity()) row.count = 0;
+      if (mask.is_present()) {
+        fill_mask_row(mask, r, span.first, row.count, work.bias);
+        row.bias = work.bias;
+      }
       differentiate_weights(row);
     }
     transpose(work.weights, kWeightStride, piece.count, span.count, work.transposed_weights);

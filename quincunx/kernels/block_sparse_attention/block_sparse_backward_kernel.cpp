@@ -1,6 +1,7 @@
 #include "quincunx/kernels/block_sparse_attention/block_sparse_backward_kernel.h"
 
 #include <algorithm>
+#include <limits>
 #include <numbers>
 
 #undef HWY_TARGET_INCLUDE
@@ -32,11 +33,18 @@ void DifferentiateWeights(const WeightRow& row) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const TileVector scale_log2 = hn::Set(d, row.scale * std::numbers::log2e_v<float>);
   const TileVector scale = hn::Set(d, row.scale), log2_sum = hn::Set(d, row.log2_sum), delta = hn::Set(d, row.delta);
+  const TileVector hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
   int64_t i = 0;
   for (; i < row.count; i += lanes) {
-    const TileVector exponent = hn::MulSub(hn::Load(d, row.scores + i), scale_log2, log2_sum);
+    TileVector exponent = hn::MulSub(hn::Load(d, row.scores + i), scale_log2, log2_sum);
+    if (row.bias != nullptr) exponent = hn::Add(exponent, hn::Load(d, row.bias + i));
     TileVector weight = Exp2OfNonPositive(d, exponent);
     TileVector grad = hn::Mul(hn::Mul(weight, hn::Sub(hn::Load(d, row.weight_grads + i), delta)), scale);
+    if (row.bias != nullptr) {
+      const auto is_hidden = hn::Eq(hn::Load(d, row.bias + i), hidden);
+      weight = hn::IfThenZeroElse(is_hidden, weight);
+      grad = hn::IfThenZeroElse(is_hidden, grad);
+    }
     if (i + lanes > row.count) {
       const auto is_visible = hn::FirstN(d, static_cast<size_t>(row.count - i));
       weight = hn::IfThenElseZero(is_visible, weight);

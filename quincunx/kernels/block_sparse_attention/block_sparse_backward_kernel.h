@@ -27,6 +27,7 @@ struct WeightRow {
   float* scores = nullptr;        // in: query key^T; out: weights 2^(scores * scale_log2 - log2_sum)
   float* weight_grads = nullptr;  // in: output gradient value^T; out: weights * (weight_grads - delta) * scale
   int64_t count = 0;              // visible keys; the rest up to `end` becomes zero
+  const float* bias = nullptr;    // of a mask in base 2, -inf where hidden; null: none; room as for scores
   int64_t end = 0;                // the rows have room up to the next multiple of 16, 64-byte aligned
   float scale = 1;
   float log2_sum = 0;

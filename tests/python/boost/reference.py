@@ -3,12 +3,12 @@
 import torch
 
 
-def masked_attention(query, key, value, mask, scale=None):
+def masked_attention(query, key, value, mask, scale=None, bias=0):
     """(output, log-sum-exp) in float64; query heads share key heads in groups; rows without keys give 0 and -inf."""
     groups = query.shape[1] // key.shape[1]
     key, value = key.double().repeat_interleave(groups, 1), value.double().repeat_interleave(groups, 1)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = scale * query.double() @ key.mT
+    scores = scale * query.double() @ key.mT + bias
     scores = scores.masked_fill(~mask, float("-inf"))
     weights = torch.softmax(scores, -1).masked_fill(~mask.any(-1, keepdim=True), 0)
     return weights @ value, torch.logsumexp(scores, -1)

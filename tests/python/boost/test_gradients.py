@@ -41,31 +41,41 @@ def gradients_of(attend, tensors, output_grad, lse_grad):
     blocks=st.tuples(st.integers(16, 128), st.integers(16, 128)),
     density=st.sampled_from([0.0, 0.3, 1.0]),
     causal=st.booleans(),
+    masking=st.sampled_from(["none", "bool", "bias"]),
     seed=st.integers(0, 2**31),
 )
-def test_gradients_of_any_lists_equal_those_of_masked_dense_attention(causal, blocks, **shape):
+def test_gradients_of_any_lists_equal_those_of_masked_dense_attention(causal, masking, blocks, **shape):
     tensors, kept = inputs(blocks=blocks, **shape)
     idx, num = lists_of(kept)
     queries, keys = tensors[0].shape[2], tensors[1].shape[2]
     mask = token_mask(kept, *blocks, queries, keys)
     if causal:
         mask = mask & torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    seen = torch.rand(*tensors[0].shape[:3], keys) < 0.8
+    bias = torch.randn(tensors[0].shape[0], 1, queries, keys)
+    attn_mask = {"none": None, "bool": seen, "bias": bias.masked_fill(~seen[:, :1], float("-inf"))}[masking]
+    if masking != "none":
+        mask = mask & (seen if masking == "bool" else seen[:, :1])
     output_grad = torch.randn(*tensors[0].shape[:3], tensors[2].shape[3])
     lse_grad = torch.randn(tensors[0].shape[:3])
     actual = gradients_of(
-        lambda *t: rain_fusion_attention(*t, idx, num, blocks, causal=causal), tensors, output_grad, lse_grad
+        lambda *t: rain_fusion_attention(*t, idx, num, blocks, causal=causal, attn_mask=attn_mask),
+        tensors,
+        output_grad,
+        lse_grad,
     )
     doubles = [t.detach().double().requires_grad_() for t in tensors]
     # Rows without keys get their zeros from masked_fill, whose gradient is zero; softmax gives NaN there.
-    expected = gradients_of(lambda *t: visible_attention(*t, mask), doubles, output_grad, lse_grad)
+    added = bias.double() if masking == "bias" else 0
+    expected = gradients_of(lambda *t: visible_attention(*t, mask, added), doubles, output_grad, lse_grad)
     for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=ATOL)
 
 
-def visible_attention(query, key, value, mask):
+def visible_attention(query, key, value, mask, bias=0):
     """masked_attention with gradients that are finite in rows without keys."""
     seen = mask.any(-1, keepdim=True)
-    output, lse = masked_attention(query, key, value, mask | ~seen)
+    output, lse = masked_attention(query, key, value, mask | ~seen, bias=bias)
     return output * seen, lse.masked_fill(~seen[..., 0], float("-inf"))
 
 

@@ -196,7 +196,12 @@ def good():
 BAD = {
     "rank": (lambda a: a | {"query": a["query"][0]}, ValueError, "query: expected 4 dimensions"),
     "kind": (lambda a: a | {"key": [1]}, TypeError, "key: expected a torch.Tensor, got list"),
-    "dtype": (lambda a: a | {"value": a["value"].double()}, TypeError, "value: expected a float32 tensor"),
+    "dtype": (
+        lambda a: a | {"value": a["value"].double()},
+        TypeError,
+        "value: expected a float32, bfloat16 or float16",
+    ),
+    "dtypes": (lambda a: a | {"value": a["value"].half()}, TypeError, "value: expected the dtype of query"),
     "heads": (lambda a: a | {"key": torch.randn(2, 3, 50, 24)}, ValueError, "key: expected a number of heads"),
     "block_shape": (lambda a: a | {"block_shape": (0, 48)}, ValueError, "block_shape: expected 2 integers"),
     "lists": (lambda a: a | {"select_idx": a["select_idx"][:, :1]}, ValueError, "select_idx: expected 2 query blocks"),
@@ -219,6 +224,22 @@ BAD = {
     "range": (lambda a: a | {"select_idx": a["select_idx"] + 1}, ValueError, "expected one of the 2 key blocks, got 2"),
     "causal": (lambda a: a | {"causal": 1}, TypeError, "causal: expected True or False, got 1"),
     "scale": (lambda a: a | {"scale": float("inf")}, ValueError, "scale: expected a finite number"),
+    "mask kind": (lambda a: a | {"attn_mask": [True]}, TypeError, "attn_mask: expected a torch.Tensor, got list"),
+    "mask dtype": (
+        lambda a: a | {"attn_mask": torch.ones(40, 50).long()},
+        TypeError,
+        "attn_mask: expected bool, float",
+    ),
+    "mask shape": (
+        lambda a: a | {"attn_mask": torch.ones(50, 40)},
+        ValueError,
+        "attn_mask: expected a shape that broad",
+    ),
+    "mask gradient": (
+        lambda a: a | {"attn_mask": torch.zeros(40, 50, requires_grad=True)},
+        NotImplementedError,
+        "attn_mask: expected a mask without requires_grad",
+    ),
     "key_lengths": (lambda a: a | {"key_lengths": [50]}, ValueError, "key_lengths: expected one for each of the 2"),
 }
 

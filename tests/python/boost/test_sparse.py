@@ -231,6 +231,60 @@ def test_key_heads_are_shared_and_the_scale_counts():
     torch.testing.assert_close(scaled.double(), expected, rtol=0, atol=ATOL)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32_and_rounded_once(dtype):
+    q, k, v = (t.to(dtype) for t in structured(1, 2, (2, 4, 4), 16))
+    call = {"latent_shape": (2, 4, 4), "sparsity": 0.5, "tile": (1, 2, 2)}
+    half, exact = sparse_attention(q, k, v, **call), sparse_attention(q.float(), k.float(), v.float(), **call)
+    assert half.output.dtype == dtype
+    assert torch.equal(half.output, exact.output.to(dtype))
+    assert half.density == exact.density
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    hidden=st.sets(st.integers(0, 52), max_size=50),
+    sparsity=st.sampled_from([0.0, 0.5, 0.8]),
+    text_first=st.booleans(),
+)
+def test_padding_neither_is_seen_nor_chooses_nor_counts(hidden, sparsity, text_first):
+    """The text of the second batch item is padded, and whatever else: NaN there changes nothing."""
+    latent, tile = (3, 4, 4), (2, 2, 3)
+    q, k, v = structured(2, 2, latent, 8, text_len=5)
+    mask = torch.ones(2, 53, dtype=torch.bool)
+    mask[1, sorted(hidden)] = False
+    tiles = tiles_of(latent, tile, 5, text_first)
+    count = math.ceil(len(tiles) * (1 - sparsity) - 1e-9)
+    expected = torch.zeros(2, 2, 53, 53, dtype=torch.bool)
+    used = pairs = 0
+    for b, h in itertools.product(range(2), range(2)):
+        seen = [(at, [t for t in tokens if mask[b, t]]) for at, tokens in tiles]
+        means = [
+            torch.stack(
+                [x[b, h, tokens].double().mean(0) if tokens else torch.full((8,), math.nan) for _, tokens in seen]
+            )
+            for x in (q, k)
+        ]
+        scores = (means[0] @ means[1].T).nan_to_num(nan=-math.inf)
+        for i, (at, tokens) in enumerate(tiles):
+            order = [j for j, (place, _) in enumerate(tiles) if at is None or place is None]
+            ranked = scores[i].sort(descending=True, stable=True).indices.tolist()
+            order += [j for j in ranked if j not in order][: max(0, count - len(order))]
+            for j in order:
+                expected[b, h, torch.tensor(tokens)[:, None], torch.tensor(tiles[j][1])] = True
+                used += len(seen[i][1]) * len(seen[j][1])
+        pairs += int(mask[b].sum()) ** 2
+    expected &= mask[:, None, None]
+    hidden_index = ~mask[:, None, :, None]
+    call = {"latent_shape": latent, "tile": tile, "text_len": 5, "text_first": text_first, "sparsity": sparsity}
+    poisoned = [x.masked_fill(hidden_index, math.nan) for x in (q, k, v)]
+    result = sparse_attention(*poisoned, **call, token_mask=mask)
+    reference, _ = masked_attention(q, k, v, expected)
+    visible = mask[:, None, :, None].expand_as(q)
+    torch.testing.assert_close(result.output[visible].double(), reference[visible], rtol=0, atol=ATOL)
+    assert result.density.item() == pytest.approx(used / pairs if pairs else 1.0, rel=1e-12)
+
+
 def test_compiles_without_graph_breaks():
     q, k, v = structured(1, 2, (2, 4, 4), 16)
 
@@ -278,6 +332,9 @@ BAD = [
     ({"keep_recent": 1.0}, ValueError, "keep_recent: expected an integer of at least 0, got 1.0"),
     ({"scale": float("nan")}, ValueError, "scale: expected a finite number, got nan"),
     ({"attn_mask": None}, TypeError, "attn_mask"),
+    ({"token_mask": torch.ones(1, 32)}, TypeError, "token_mask: expected a bool tensor, got torch.float32"),
+    ({"token_mask": [True]}, TypeError, "token_mask: expected a bool tensor, got list"),
+    ({"token_mask": torch.ones(1, 31).bool()}, ValueError, r"token_mask: expected shape \[1, 32\], got \[1, 31\]"),
 ]
 
 
@@ -295,7 +352,9 @@ def test_bad_tensors_are_named():
     call = {"latent_shape": (2, 4, 4), "sparsity": 0.5}
     with pytest.raises(ValueError, match="k: expected 32 tokens"):
         sparse_attention(q, k[:, :, :30], v, **call)
-    with pytest.raises(TypeError, match="query: expected a float32 tensor on the CPU"):
+    with pytest.raises(TypeError, match="q: expected a float32, bfloat16 or float16 tensor on the CPU"):
+        sparse_attention(q.double(), k, v, **call)
+    with pytest.raises(TypeError, match="k: expected the dtype of q, torch.float16, got torch.float32"):
         sparse_attention(q.half(), k, v, **call)
 
 

@@ -8,8 +8,9 @@
 Figures are plotly's. The file opens from disk without a network: it forbids the browser to load anything else.
 """
 
-from quincunx.report.browser import BrowserError, ChartState, PageState, find_browser, inspect
+from quincunx.report.browser import BrowserError, ChartState, PageState, PictureState, find_browser, inspect
 from quincunx.report.document import Report
+from quincunx.report.pictures import Picture, png
 from quincunx.report.theme import COLORS, styled
 
 __all__ = [
@@ -17,8 +18,11 @@ __all__ = [
     "BrowserError",
     "ChartState",
     "PageState",
+    "Picture",
+    "PictureState",
     "Report",
     "find_browser",
     "inspect",
+    "png",
     "styled",
 ]

@@ -27,13 +27,23 @@ class ChartState:
 
 
 @dataclasses.dataclass(frozen=True)
+class PictureState:
+    """`width`: in pixels, 0 where it could not be shown."""
+
+    name: str
+    width: int
+
+
+@dataclasses.dataclass(frozen=True)
 class PageState:
     charts: list[ChartState]
     errors: list[str]
+    pictures: list[PictureState] = dataclasses.field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """One sentence for each chart without marks and each script error; empty for a report that is right."""
+        """One sentence for each chart without marks, picture not shown and script error; empty if all is right."""
         empty = [f"the chart {chart.name!r} is not drawn" for chart in self.charts if chart.num_marks == 0]
+        empty += [f"the picture {picture.name!r} is not shown" for picture in self.pictures if picture.width == 0]
         return empty + [f"script error: {error}" for error in self.errors]
 
 
@@ -55,6 +65,7 @@ class _DocumentReader(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.num_marks: dict[str, int] = {}
+        self.picture_widths: dict[str, int] = {}
         self.errors: list[str] | None = None
         self._open: list[tuple[str, str | None, bool]] = []  # tag, chart and whether it is inside a trace
 
@@ -62,6 +73,8 @@ class _DocumentReader(html.parser.HTMLParser):
         values = {name: value or "" for name, value in attributes}
         if tag == "html" and "data-script-errors" in values:
             self.errors = json.loads(values["data-script-errors"])
+        if "data-picture" in values:
+            self.picture_widths[values["data-picture"]] = int(values.get("data-drawn-width", "0"))
         _, chart, in_trace = self._open[-1] if self._open else ("", None, False)
         if "data-chart" in values:
             chart = values["data-chart"]
@@ -111,4 +124,5 @@ def inspect(path: str | os.PathLike[str], *, browser: str | None = None, timeout
     if document.errors is None:
         raise BrowserError(f"{path} is not a report: it keeps no list of its script errors")
     charts = [ChartState(name, num_marks) for name, num_marks in document.num_marks.items()]
-    return PageState(charts=charts, errors=document.errors + console)
+    pictures = [PictureState(name, width) for name, width in document.picture_widths.items()]
+    return PageState(charts=charts, errors=document.errors + console, pictures=pictures)

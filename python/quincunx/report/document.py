@@ -10,6 +10,8 @@ import plotly.graph_objects as go
 import plotly.io
 import plotly.offline
 
+from quincunx.report.pictures import Picture
+
 _FOLDER = pathlib.Path(__file__).parent
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 # Nothing but what the file itself holds: a report that needed the network would fail to draw on any machine.
@@ -24,6 +26,13 @@ def _checked_text(argument: str, value: str) -> str:
     return html.escape(value)
 
 
+def _check_name(name: str, what: str, taken: list[str]) -> None:
+    if not _NAME.match(name):
+        raise ValueError(f"name: expected lower_snake_case, got {name!r}")
+    if name in taken:
+        raise ValueError(f"name: the report has a {what} {name!r} already")
+
+
 class Report:
     """Text is escaped; every `add_` method appends one block."""
 
@@ -32,10 +41,15 @@ class Report:
         self._summary = _checked_text("summary", summary)
         self._blocks: list[str] = []
         self._chart_names: list[str] = []
+        self._picture_names: list[str] = []
 
     @property
     def chart_names(self) -> list[str]:
         return list(self._chart_names)
+
+    @property
+    def picture_names(self) -> list[str]:
+        return list(self._picture_names)
 
     def add_section(self, title: str, text: str = "") -> None:
         """A heading and, if given, a paragraph below it."""
@@ -59,10 +73,7 @@ class Report:
             raise TypeError(f"figure: expected a plotly Figure, got {type(figure).__name__}")
         if not figure.data:
             raise ValueError(f"figure: the chart {name!r} has no traces; expected at least one")
-        if not _NAME.match(name):
-            raise ValueError(f"name: expected lower_snake_case, got {name!r}")
-        if name in self._chart_names:
-            raise ValueError(f"name: the report has a chart {name!r} already")
+        _check_name(name, "chart", self._chart_names)
         title, caption = _checked_text("title", title), _checked_text("caption", caption)
         # The only sequence that could end a script element early is written so that JSON reads the same text.
         data = plotly.io.to_json(figure).replace("</", "<\\/")
@@ -72,6 +83,22 @@ class Report:
             f'<script type="application/json" data-chart-of="{name}">{data}</script>'
             f"<figcaption>{caption}</figcaption></figure>"
         )
+
+    def add_pictures(self, pictures: Sequence[Picture], *, title: str, caption: str, pixelated: bool = False) -> None:
+        """One below the other. `pixelated`: small ones are enlarged to the page's width with sharp pixels."""
+        if not pictures:
+            raise ValueError("pictures: expected at least one, got none")
+        title, caption = _checked_text("title", title), _checked_text("caption", caption)
+        for picture in pictures:
+            _check_name(picture.name, "picture", self._picture_names)
+            self._picture_names.append(picture.name)
+        kind = "pictures pixelated" if pixelated else "pictures"
+        shown = "".join(
+            f'<div class="{kind}"><div class="label">{_checked_text("label", picture.label)}</div>'
+            f'<img data-picture="{picture.name}" alt="{html.escape(picture.label)}" src="{picture.address}"></div>'
+            for picture in pictures
+        )
+        self._blocks.append(f"<figure><h3>{title}</h3>{shown}<figcaption>{caption}</figcaption></figure>")
 
     def add_table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> None:
         """Every row has one string for each column."""

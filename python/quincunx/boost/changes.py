@@ -23,6 +23,16 @@ def _own_attribute(owner: Any, name: str) -> Any:
     return vars(owner).get(name, _ABSENT)
 
 
+def check_not_boosted(pipe: Any) -> None:
+    """ValueError if a handle has replaced something of the pipeline or of a module in it."""
+    parts = [pipe] if isinstance(pipe, torch.nn.Module) else [pipe, *vars(pipe).values()]
+    for part in parts:
+        for owner in part.modules() if isinstance(part, torch.nn.Module) else [pipe]:
+            if owner in _replaced:
+                names = ", ".join(sorted(_replaced[owner]))
+                raise ValueError(f"pipe: is boosted already ({names} of a {type(owner).__name__}); undo that first")
+
+
 @dataclasses.dataclass
 class Replacement:
     """`owner.name` becomes `value`; absent before means that it is deleted again."""

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .changes import Changes
+from .changes import Changes, check_not_boosted
 from .config import BoostConfig, load_config
 from .models import boost_function
 
@@ -61,7 +61,9 @@ def boost(pipe: Any, config: Config = None) -> Handle:
     is not known, an option that is not, and a pipeline that is boosted already.
     """
     checked = load_config(config)
-    return Handle(checked, boost_function(pipe)(pipe, checked))
+    plan = boost_function(pipe)
+    check_not_boosted(pipe)
+    return Handle(checked, plan(pipe, checked))
 
 
 @contextlib.contextmanager

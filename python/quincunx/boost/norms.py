@@ -28,8 +28,11 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _by_kernel(kernel: Callable, formula: Callable, *tensors: Tensor) -> Tensor:
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if needs_gradient and torch.compiler.is_compiling():
+        return formula(*tensors)  # Dynamo cannot follow functions that an autograd.Function is given.
     with core_errors():
-        return _Recomputed.apply(kernel, formula, *tensors)
+        return _Recomputed.apply(kernel, formula, *tensors) if needs_gradient else kernel(*tensors)
 
 
 def _check_last(x: Tensor, **vectors: Tensor) -> None:

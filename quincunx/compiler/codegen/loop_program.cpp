@@ -55,12 +55,15 @@ bool hasReducedAxis(const LoopProgram& program, const View& view) {
   });
 }
 
-bool hasKeptAxes(const LoopProgram& program, const View& view) {
-  int64_t missing = std::ranges::count(program.axes, false, &Axis::reduced);
+// An output has a place for each point of the kept axes, and of the reduced axes all or none.
+bool isWholeOutput(const LoopProgram& program, const View& view) {
+  int64_t kept = std::ranges::count(program.axes, false, &Axis::reduced);
+  int64_t reduced = std::ranges::count(program.axes, true, &Axis::reduced);
+  const int64_t num_reduced = reduced;
   for (const ViewDim& dim : view.dims) {
-    for (const int32_t axis : dim.axes) missing -= program.axes[axis].reduced ? 0 : 1;
+    for (const int32_t axis : dim.axes) --(program.axes[axis].reduced ? reduced : kept);
   }
-  return missing == 0;
+  return kept == 0 && (reduced == 0 || reduced == num_reduced);
 }
 
 Status malformed(size_t number, const std::string& what) {
@@ -165,7 +168,7 @@ Status verify(const LoopProgram& program) {
     if (!levels.row[code.operands[0]] && !hasReducedAxis(program, program.views[code.index])) {
       return malformed(number, "an element of the reduced axes has no place in this output");
     }
-    if (!hasKeptAxes(program, program.views[code.index])) return malformed(number, "rows share places in this output");
+    if (!isWholeOutput(program, program.views[code.index])) return malformed(number, "points share places in this output");
   }
   return ok_status();
 }

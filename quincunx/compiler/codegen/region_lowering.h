@@ -1,0 +1,30 @@
+// A group of mfuse operations as one loop program.
+#pragma once
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Value.h"
+#include "quincunx/base/status.h"
+#include "quincunx/compiler/codegen/loop_program.h"
+
+namespace qx::compiler {
+
+struct LoweredRegion {
+  LoopProgram program;
+  // In the order of the program's inputs and outputs: values from outside, and results that operations outside use.
+  llvm::SmallVector<mlir::Value> inputs;
+  llvm::SmallVector<mlir::Value> outputs;
+};
+
+// Known numbers (mfuse.scalar, size, full, and constant with equal elements): part of every region that uses them.
+bool isNumber(mlir::Operation* op);
+
+// Whether some region can hold the operation: its kind, dtypes and shapes. The message says what is not supported.
+Status canLower(mlir::Operation* op);
+
+// `ops` are of one block, in its order. Reductions must run over the same dims, and every result that is used outside
+// must have an element for each point of the others. UNIMPLEMENTED says what does not go together.
+Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops);
+
+}  // namespace qx::compiler

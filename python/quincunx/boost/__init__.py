@@ -9,7 +9,9 @@ from .models import SUPPORTED_MODELS, register_model
 from .norms import layer_norm, modulated_layer_norm, rms_norm
 from .rain_fusion import rain_fusion_attention
 from .rotary import rope
+from .sequence_parallel import sequence_parallel_attention
 from .sparse import SparseAttention, sparse_attention, top_k_blocks
+from .stitching import stitch
 
 __all__ = [
     "SUPPORTED_MODELS",
@@ -29,6 +31,8 @@ __all__ = [
     "register_model",
     "rms_norm",
     "rope",
+    "sequence_parallel_attention",
     "sparse_attention",
+    "stitch",
     "top_k_blocks",
 ]

@@ -1,0 +1,33 @@
+// The compiled regions of this process by key. A key that is not there (a graph out of Inductor's cache, made by
+// another process) is compiled from its program by a loader; what cannot be compiled runs through ATen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "quincunx/torch/fusion/compiled_region.h"
+
+namespace qx::torch_bridge {
+
+struct RegionCounters {
+  int64_t registered = 0;    // regions with a kernel
+  int64_t loaded = 0;        // of these, made from the program of a cached graph
+  int64_t runs = 0;          // calls that ran a kernel
+  int64_t eager_runs = 0;    // calls that ran through ATen, because the program could not be compiled here
+};
+
+// Makes and registers the region of a key; false if it cannot.
+using RegionLoader = std::function<bool(int64_t key, const std::string& program)>;
+
+// All thread-safe.
+void register_region(int64_t key, std::shared_ptr<const CompiledRegion> region);
+void set_region_loader(RegionLoader loader);
+// Null if the loader cannot make it either; the loader is asked once for a key.
+std::shared_ptr<const CompiledRegion> find_or_load_region(int64_t key, const std::string& program);
+bool is_registered(int64_t key);
+void count_run(bool eager);
+RegionCounters region_counters();
+
+}  // namespace qx::torch_bridge

@@ -16,7 +16,7 @@ from .peak import PeakMeter, load_reader
 from .results import check_writable, write_json, write_markdown
 from .row import Row
 
-CAPABILITIES = ("kernels", "mccl", "muon")
+CAPABILITIES = ("kernels", "mccl", "muon", "activation", "boost")
 _WRONG_USAGE = 2
 _FAILED = 1
 

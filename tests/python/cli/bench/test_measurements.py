@@ -12,6 +12,7 @@ from quincunx.cli.bench.workers import Workers
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 # Importing them needs the checkout on the path.
 load_capability("kernels", CHECKOUT)
+from benchmarks.activation import region_rows  # noqa: E402
 from benchmarks.kernels import gemm_rows, newton_schulz_rows, openblas  # noqa: E402
 
 
@@ -82,3 +83,16 @@ def test_two_ranks_measure_a_collective_and_a_step():
         assert [set(seconds) for seconds in of_ranks] == [{"ours", "naive"}] * 2
     finally:
         pair.close()
+
+
+@pytest.mark.skipif(
+    not (library_directory() / "_quincunx_activation.so").exists(), reason="the activation extension was not built"
+)
+def test_a_region_is_measured_against_the_checkpoint_of_torch():
+    threads = torch.get_num_threads()
+    (region,) = region_rows.measure_region(Context(CHECKOUT, quick=True))
+    assert region.id == "region"
+    assert set(region.peers) == {"torch checkpoint"}
+    assert len(region.ours) == len(region.peers["torch checkpoint"]) == 5
+    assert all(cost > 0 for cost in region.ours)
+    assert torch.get_num_threads() == threads

@@ -28,10 +28,12 @@ mlir::Location originLocation(mlir::MLIRContext* context, llvm::ArrayRef<int64_t
   return mlir::FusedLoc::get(context, {mlir::UnknownLoc::get(context)}, origin);
 }
 
-llvm::SmallVector<int64_t> sourceNodes(mlir::Operation* op) {
-  OriginAttr origin = findOrigin(op->getLoc());
+llvm::SmallVector<int64_t> sourceNodes(mlir::Location location) {
+  OriginAttr origin = findOrigin(location);
   return origin ? llvm::SmallVector<int64_t>(origin.getNodes().asArrayRef()) : llvm::SmallVector<int64_t>();
 }
+
+llvm::SmallVector<int64_t> sourceNodes(mlir::Operation* op) { return sourceNodes(op->getLoc()); }
 
 int64_t sourceValue(mlir::Value value) {
   unsigned index = 0;
@@ -46,7 +48,13 @@ int64_t sourceValue(mlir::Value value) {
 
 mlir::Location mergedOrigin(llvm::ArrayRef<mlir::Operation*> matched, llvm::ArrayRef<mlir::Value> replaced) {
   llvm::SmallVector<int64_t> nodes, values;
-  for (mlir::Operation* op : matched) llvm::append_range(nodes, sourceNodes(op));
+  bool any = false;
+  for (mlir::Operation* op : matched) {
+    any |= findOrigin(op->getLoc()) != nullptr;
+    llvm::append_range(nodes, sourceNodes(op));
+  }
+  // A module that was written by hand has places in a file instead, of which the last operation's is the best.
+  if (!any) return matched.back()->getLoc();
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   for (mlir::Value value : replaced) values.push_back(value ? sourceValue(value) : -1);
@@ -54,7 +62,8 @@ mlir::Location mergedOrigin(llvm::ArrayRef<mlir::Operation*> matched, llvm::Arra
 }
 
 mlir::Location innerOrigin(mlir::Operation* op) {
-  return originLocation(op->getContext(), sourceNodes(op), llvm::SmallVector<int64_t>(op->getNumResults(), -1));
+  if (!findOrigin(op->getLoc())) return op->getLoc();
+  return originLocation(op->getContext(), sourceNodes(op), {});
 }
 
 }  // namespace qx::mfuse

@@ -18,12 +18,13 @@ mlir::Location originLocation(mlir::MLIRContext* context, llvm::ArrayRef<int64_t
 
 // The source nodes that an operation stands for, in increasing order; empty if it has no origin.
 llvm::SmallVector<int64_t> sourceNodes(mlir::Operation* op);
+llvm::SmallVector<int64_t> sourceNodes(mlir::Location location);
 
 // The source value that equals this one, or -1.
 int64_t sourceValue(mlir::Value value);
 
 // For a rewrite: the location of one new operation that takes the place of all `matched` operations, and whose results
-// equal `replaced` (a null entry: the result equals none).
+// equal `replaced` (a null entry: the result equals none). The last of `matched` is the one whose place it takes.
 mlir::Location mergedOrigin(llvm::ArrayRef<mlir::Operation*> matched, llvm::ArrayRef<mlir::Value> replaced);
 
 // For a rewrite into several operations: an inner one's location, with `op`'s nodes and no value.

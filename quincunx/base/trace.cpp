@@ -166,14 +166,15 @@ std::string with_process_id(std::string path) {
 }
 
 // At load: the environment may ask for a trace, and a recorder that exists early needs no care when a fork comes.
-[[maybe_unused]] const bool started_by_environment = [] {
+bool start_by_environment() noexcept {
   recorder();
   const char* path = std::getenv("QX_TRACE");
   if (path == nullptr || *path == '\0') return false;
   const Status status = start_trace(path);
   if (!status.ok()) QX_LOG_ERROR("QX_TRACE: " + status.message());
   return status.ok();
-}();
+}
+[[maybe_unused]] const bool started_by_environment = start_by_environment();
 
 }  // namespace
 

@@ -165,7 +165,7 @@ Status apply_rope(const TensorView& input, const TensorView& cos, const TensorVi
                   const TensorView& output) {
   QX_RETURN_IF_ERROR(check_arguments(input, cos, sin, options, output));
   if (input.num_elements() == 0) return ok_status();
-  const int sequence_dim = options.sequence_dim;
+  const int sequence_dim = options.sequence_dim == 1 ? 1 : 2;
   const int head_dim_index = sequence_dim == 1 ? 2 : 1;
   const int64_t bytes = dtype_size_bytes(input.dtype());
   const int64_t num_positions = input.size(sequence_dim);

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import torch.distributed.distributed_c10d as c10d
+from quincunx.report import Report
 from records import Record, of_event
 
 
@@ -109,7 +110,11 @@ def check_loss(held_out_loss: float, unigram_entropy: float, bound: float | None
         )
 
 
-def check_charts(present: list[str], expected: tuple[str, ...]) -> None:
-    missing = [name for name in expected if name not in present]
-    if missing:
-        raise GuardError(f"guard: the report lacks the charts {missing}; it has {present}")
+def check_report(report: Report, charts: tuple[str, ...], pictures: tuple[str, ...]) -> None:
+    for what, present, expected in (
+        ("charts", report.chart_names, charts),
+        ("pictures", report.picture_names, pictures),
+    ):
+        missing = [name for name in expected if name not in present]
+        if missing:
+            raise GuardError(f"guard: the report lacks the {what} {missing}; it has {present}")

@@ -15,11 +15,17 @@ from records import Recorder
 from settings import Settings
 
 _ARENA_BYTES = 1 << 30
-RULES = (
-    Rule(op="aten._scaled_dot_product_flash_attention_for_cpu", action="SAVE"),
-    Rule(op="aten.mm", module="attention", action="SAVE"),
-    Rule(op="aten.mm", module="feed_forward", action="SWAP"),
-)
+
+
+def rules(settings: Settings) -> list[Rule]:
+    """By operator and size, which a compiled layer has too; it has no modules."""
+    num_tokens = settings.sequences_per_rank * settings.sequence_length
+    return [
+        Rule(op="aten._scaled_dot_product_flash_attention_for_cpu", action="SAVE"),
+        # The products with the feed-forward's width; those with the model's own are smaller.
+        Rule(op="aten.mm", min_bytes=num_tokens * settings.model.hidden_dim * 4, action="SWAP"),
+        Rule(op="aten.mm", action="SAVE"),
+    ]
 
 
 def policy_for(settings: Settings, directory: pathlib.Path) -> Policy | None:
@@ -29,7 +35,7 @@ def policy_for(settings: Settings, directory: pathlib.Path) -> Policy | None:
     if settings.activation != "policy":
         raise ValueError(f"Settings: activation {settings.activation!r}; expected 'policy' or 'none'")
     arena = swap_arena(budget_bytes=_ARENA_BYTES, directory=str(directory))
-    return Policy(RULES, default="RECOMPUTE", arena=arena)
+    return Policy(rules(settings), default="RECOMPUTE", arena=arena)
 
 
 def wrap(layers: torch.nn.ModuleList, policy: Policy | None) -> None:

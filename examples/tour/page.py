@@ -7,6 +7,7 @@ import statistics
 import charts
 import machine
 import memory_chart
+import video
 from quincunx.report import Report
 from records import Record, of_event
 from settings import Settings
@@ -23,6 +24,7 @@ class Outcome:
     training: list[Record]
     bandwidth: list[Record]
     samples: list[dict[str, str]]
+    video: video.Video
     num_repeated_steps: int
 
     @property
@@ -35,8 +37,8 @@ class Outcome:
         return self.settings.tokens_per_step / statistics.median(seconds)
 
 
-def write(outcome: Outcome, path: pathlib.Path) -> list[str]:
-    """Writes the report and returns the names of its charts."""
+def write(outcome: Outcome, path: pathlib.Path) -> Report:
+    """Writes the report to the file and returns it."""
     report = Report(
         title="Quincunx tour: a language model learns real text",
         summary="Two processes train a small Llama-style model on the Python documentation under FSDP2, with mccl for "
@@ -48,9 +50,10 @@ def write(outcome: Outcome, path: pathlib.Path) -> list[str]:
     _add_memory(report, outcome)
     _add_collectives(report, outcome)
     _add_samples(report, outcome)
+    video.add_to(report, outcome.video)
     _add_configuration(report, outcome)
     report.write(path)
-    return report.chart_names
+    return report
 
 
 def _add_key_figures(report: Report, outcome: Outcome) -> None:
@@ -102,7 +105,7 @@ def _add_memory(report: Report, outcome: Outcome) -> None:
     report.add_section(
         "Memory",
         "What the backward pass needs of a layer is kept in memory (attention and its projections), written to a file "
-        "and read back (the feed-forward products), or computed again (norms, rotary positions, SiLU).",
+        "and read back (the wide products of the feed-forward), or computed again (norms, rotary positions, SiLU).",
     )
     record = memory_chart.memory_of_step(outcome.training)
     peak_mib, without_mib = memory_chart.peaks_mib(record)

@@ -41,6 +41,9 @@ class Settings:
     bandwidth_bytes: tuple[int, ...] = (4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20)
     bandwidth_repeats: int = 9
     sample_tokens: int = 96
+    video_steps: int = 120
+    video_sparsity: float = 0.5
+    video_psnr_bound: float | None = 20.0
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
 
     def __post_init__(self) -> None:
@@ -104,4 +107,6 @@ def quick() -> Settings:
         bandwidth_bytes=(4 << 10, 256 << 10, 4 << 20),
         bandwidth_repeats=5,
         sample_tokens=32,
+        video_steps=6,
+        video_psnr_bound=None,
     )

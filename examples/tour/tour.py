@@ -27,9 +27,10 @@ import page
 import settings as tour_settings
 import text
 import train
+import video
 from records import Record, of_event
 
-NUM_PHASES = 5
+NUM_PHASES = 6
 
 
 @contextlib.contextmanager
@@ -138,6 +139,10 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
     show.detail(f"{swapped_bytes / 1e6:,.0f} MB of activations went to a file and back")
     show.phase("samples: one process loads the checkpoint of two and writes")
     samples = write_samples(run, settings, corpus, show)
+    show.phase("video: a tiny diffusion pipeline, as it is and boosted")
+    made_video = video.run(settings, show.detail)
+    video.check(made_video, settings)
+    show.detail(f"PSNR {made_video.quality.psnr:.1f} dB, attained density {made_video.quality.density:.3f}")
     show.phase("collectives: mccl beside gloo")
     measured = measure_bandwidth(run, settings)
     return page.Outcome(
@@ -147,6 +152,7 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
         training=training,
         bandwidth=measured,
         samples=samples,
+        video=made_video,
         num_repeated_steps=num_repeated_steps,
     )
 
@@ -175,7 +181,7 @@ def main(arguments: list[str]) -> int:
             outcome = tour(options.output, settings, show)
             show.phase("report")
             report = options.output / "report.html"
-            guards.check_charts(page.write(outcome, report), charts.NAMES)
+            guards.check_report(page.write(outcome, report), charts.NAMES, video.PICTURES)
             # Checked last, so that the report of a run that learned too little can be looked at.
             guards.check_loss(outcome.held_out_loss, outcome.unigram_entropy, settings.loss_bound)
     except (OSError, ValueError, RuntimeError) as error:

@@ -1,5 +1,7 @@
 """Each guard notices the part that it watches; test_tour.py switches the parts off in real runs."""
 
+import types
+
 import guards
 import pytest
 import torch.distributed.distributed_c10d as c10d
@@ -122,7 +124,10 @@ def test_loss_that_is_no_number_is_noticed_without_a_bound(loss):
         guards.check_loss(loss, 4.0, None)
 
 
-def test_missing_chart_is_noticed():
-    guards.check_charts(["loss", "step", "more"], ("loss", "step"))
-    with pytest.raises(guards.GuardError, match=r"lacks the charts \['step'\]"):
-        guards.check_charts(["loss"], ("loss", "step"))
+def test_missing_charts_and_pictures_are_noticed():
+    report = types.SimpleNamespace(chart_names=["loss", "step", "more"], picture_names=["frame"])
+    guards.check_report(report, ("loss", "step"), ("frame",))
+    with pytest.raises(guards.GuardError, match=r"lacks the charts \['memory'\]; it has \['loss', 'step', 'more'\]"):
+        guards.check_report(report, ("loss", "memory"), ("frame",))
+    with pytest.raises(guards.GuardError, match=r"lacks the pictures \['other'\]; it has \['frame'\]"):
+        guards.check_report(report, ("loss",), ("frame", "other"))

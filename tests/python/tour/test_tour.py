@@ -14,6 +14,7 @@ import page
 import pytest
 import settings as tour_settings
 import text
+import video
 from quincunx.report import inspect
 from records import Follower, of_event
 
@@ -22,6 +23,7 @@ import tour
 TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.
 LIMIT_S = 240
+PICTURES = video.PICTURES
 TINY = {
     "steps": 4,
     "checkpoint_every": 1,
@@ -31,6 +33,7 @@ TINY = {
     "bandwidth_bytes": [4096],
     "bandwidth_repeats": 1,
     "sample_tokens": 4,
+    "video_steps": 1,
     "vocab_size": 512,
     "model": {"vocab_size": 512, "dim": 32, "num_layers": 1, "num_heads": 2, "hidden_dim": 48},
 }
@@ -109,24 +112,47 @@ def test_every_chart_of_the_report_is_drawn_without_script_errors(quick, browser
     assert marks["bandwidth"] >= 6
     # Three areas, and a line for the file and one for the comparison.
     assert marks["memory"] >= 5
+    assert {picture.name for picture in state.pictures} == set(PICTURES)
 
 
-def test_report_without_a_chart_is_noticed(quick, quick_records, tmp_path, monkeypatch):
+@pytest.fixture
+def trained(quick, quick_records, monkeypatch):
+    """The finished tour's training and bandwidth stand for those of the tours that a test runs in its folder."""
     output = quick[0]
-    settings = tour_settings.quick()
-    outcome = page.Outcome(
-        settings=settings,
-        corpus=text.prepare(output / "text", vocab_size=settings.vocab_size, max_files=settings.max_files),
-        unigram_entropy=4.0,
-        training=quick_records,
-        bandwidth=list(Follower(output / "run" / "bandwidth").new_records()),
-        samples=[{"prompt": "a", "text": "b", "how": "greedy"}],
-        num_repeated_steps=1,
-    )
-    guards.check_charts(page.write(outcome, tmp_path / "whole.html"), charts.NAMES)
+    corpus = text.prepare(output / "text", vocab_size=tour_settings.quick().vocab_size, max_files=64)
+    measured = list(Follower(output / "run" / "bandwidth").new_records())
+    monkeypatch.setattr(tour, "prepare_run", lambda output, settings: (output / "run", corpus))
+    monkeypatch.setattr(tour, "run_training", lambda run, settings, show: quick_records)
+    monkeypatch.setattr(tour, "measure_bandwidth", lambda run, settings: measured)
+    return output
+
+
+def run_after_training(output, tmp_path, **switched_off):
+    (tmp_path / "settings.json").write_text(json.dumps({"video_steps": 1, "sample_tokens": 1} | switched_off))
+    return tour.main(["--output", str(output), "--quick", "--settings", str(tmp_path / "settings.json")])
+
+
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(
+    ("switched_off", "message"),
+    [
+        ({"video_sparsity": 0.0}, "boosted attention used a part of 1.000 of all pairs of tokens"),
+        ({"video_psnr_bound": 200.0}, "below the bound of 200.0 dB"),
+        ({"loss_bound": 0.01}, "above 0.01 x the unigram entropy"),
+    ],
+)
+def test_part_after_training_that_is_switched_off_fails_the_tour(trained, tmp_path, capsys, switched_off, message):
+    assert run_after_training(trained, tmp_path, **switched_off) == 1
+    printed = capsys.readouterr().out
+    assert "tour: FAILED guard: " in printed
+    assert message in printed
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_report_without_a_chart_fails_the_tour(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(page, "_add_collectives", lambda report, outcome: None)
-    with pytest.raises(guards.GuardError, match=r"lacks the charts \['bandwidth'\]"):
-        guards.check_charts(page.write(outcome, tmp_path / "part.html"), charts.NAMES)
+    assert run_after_training(trained, tmp_path) == 1
+    assert "the report lacks the charts ['bandwidth']" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(LIMIT_S)
@@ -136,7 +162,6 @@ def test_report_without_a_chart_is_noticed(quick, quick_records, tmp_path, monke
         ({"optimizer": "adamw"}, "step 1 (attempt 0) orthogonalized 0 matrices of 7"),
         ({"backend": "gloo"}, "a process group of gloo was asked for; every collective must be served by mccl"),
         ({"activation": "none"}, "the activation policy swapped no bytes on rank 0"),
-        ({"loss_bound": 0.01}, "above 0.01 x the unigram entropy"),
     ],
 )
 def test_part_that_is_switched_off_fails_the_tour(quick, tmp_path, switched_off, message):

@@ -16,10 +16,13 @@ from .sparse import sparse_attention
 class Run:
     """The denoising step, told by the timesteps that the model is called with: they fall from step to step."""
 
-    def __init__(self) -> None:
+    def __init__(self, dense_steps: int = 0) -> None:
         self.step = -1
+        self.is_dense = False  # A compiled graph is guarded by this alone, not by the number of the step.
+        self._dense_steps = dense_steps
         self._timestep = float("-inf")
 
+    @torch.compiler.disable
     def see(self, timestep: Tensor) -> None:
         """A smaller timestep is the next step, the same one the same step, a greater one the start of a new run."""
         now = float(timestep.max())
@@ -28,6 +31,7 @@ class Run:
         elif now < self._timestep:
             self.step += 1
         self._timestep = now
+        self.is_dense = self.step < self._dense_steps
 
 
 class GridRotation(NamedTuple):
@@ -51,12 +55,11 @@ class SelfAttention:
         self._run = run
         self._name = name
         self._is_always_dense = block < config.dense_blocks
-        self._dense_steps = config.dense_steps
 
     def _dense_reason(self) -> str | None:
         if self._is_always_dense:
             return "dense self-attention (dense_blocks)"
-        if self._dense_steps and self._run.step < self._dense_steps:
+        if self._run.is_dense:
             return "dense self-attention (dense_steps)"
         return None
 

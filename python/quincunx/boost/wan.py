@@ -188,7 +188,7 @@ def _timestep(args: tuple, kwargs: dict) -> Tensor:
 
 def boost_wan(pipe, config: BoostConfig) -> Changes:
     """Plans the changes to a WanTransformer3DModel or to those of a pipeline."""
-    changes, run = Changes(), Run()
+    changes, run = Changes(), Run(config.dense_steps)
     if hasattr(pipe, "blocks"):
         transformers = {"transformer": pipe}
     else:

@@ -17,10 +17,11 @@ from torch import nn
     ],
 )
 def test_a_smaller_timestep_is_the_next_step(timesteps, steps):
-    run, seen = Run(), []
+    run, seen = Run(dense_steps=1), []
     for timestep in timesteps:
         run.see(torch.tensor([float(timestep)]))
         seen.append(run.step)
+        assert run.is_dense == (run.step < 1)
     assert seen == steps
 
 

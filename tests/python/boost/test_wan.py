@@ -230,6 +230,16 @@ def test_compiles():
     torch.testing.assert_close(compiled, eager, rtol=0, atol=2**-18 * eager.abs().max().item())
 
 
+def test_compiled_with_dense_steps_it_takes_two_forms():
+    transformer = tiny_transformer(num_layers=1)
+    compiled = torch.compile(transformer, backend="aot_eager")
+    with torch.no_grad(), boost.boosted(transformer, {"sparsity": 0.5, "tile": (1, 2, 2), "dense_steps": 1}):
+        for timestep in (900.0, 600.0, 300.0, 900.0):
+            call = inputs_of(transformer) | {"timestep": torch.tensor([timestep])}
+            actual, expected = compiled(**call)[0], transformer(**call)[0]
+            torch.testing.assert_close(actual, expected, rtol=0, atol=2**-18 * expected.abs().max().item())
+
+
 def test_what_does_not_fit_is_named():
     transformer = tiny_transformer()
     with pytest.raises(ValueError, match="dense_blocks: expected fewer than the 2 blocks of transformer, got 2"):

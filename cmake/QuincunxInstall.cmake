@@ -10,7 +10,7 @@ install(TARGETS quincunx_runtime quincunx_tokenizers EXPORT quincunx LIBRARY DES
         INCLUDES DESTINATION include)
 # Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
 install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION lib RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT runtime)
-foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activation)
+foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activation quincunx_torch_fusion)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH $ORIGIN)
     install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)

@@ -30,7 +30,8 @@ struct Dim {
   bool operator==(const Dim&) const = default;
 };
 
-// A size that is chosen at each call, the same wherever it appears. Both bounds are included.
+// A size that is chosen at each call, the same wherever it appears, or a number that follows from such sizes, whose
+// name is then its expression: "s0//2". Both bounds are included.
 struct Symbol {
   std::string name;
   int64_t min = 0;
@@ -57,7 +58,9 @@ struct Value {
   int32_t constant = -1;
 };
 
-// One argument of an operator. A missing optional argument is monostate; an optional tensor in a list is kNoValue.
+// One argument of an operator. Where the schema says Tensor, a number may stand (x + 1 is aten.add.Tensor(x, 1)): it
+// takes part as PyTorch's scalars do, without deciding the dtype within its kind. A missing optional argument is
+// monostate; an optional tensor in a list is kNoValue.
 struct TensorRef {
   ValueId id = kNoValue;
   bool operator==(const TensorRef&) const = default;

@@ -90,6 +90,11 @@ bool has_missing(const std::vector<TensorRef>& list) {
   return std::ranges::any_of(list, [](TensorRef ref) { return ref.id == kNoValue; });
 }
 
+bool is_number(const Argument& argument) {
+  return std::holds_alternative<bool>(argument) || std::holds_alternative<Dim>(argument) ||
+         std::holds_alternative<double>(argument);
+}
+
 }  // namespace
 
 int OperatorSchema::find(std::string_view argument) const {
@@ -121,15 +126,13 @@ bool accepts(const ArgumentSchema& schema, const Argument& argument) {
   switch (schema.kind) {
     case ArgumentKind::kTensor: {
       const auto* ref = std::get_if<TensorRef>(&argument);
-      return ref != nullptr && ref->id != kNoValue;
+      return ref != nullptr ? ref->id != kNoValue : is_number(argument);
     }
     case ArgumentKind::kTensorList: {
       const auto* list = std::get_if<std::vector<TensorRef>>(&argument);
       return list != nullptr && (schema.optional_elements || !has_missing(*list));
     }
-    case ArgumentKind::kScalar:
-      return std::holds_alternative<bool>(argument) || std::holds_alternative<Dim>(argument) ||
-             std::holds_alternative<double>(argument);
+    case ArgumentKind::kScalar: return is_number(argument);
     case ArgumentKind::kInt: return std::holds_alternative<Dim>(argument);
     case ArgumentKind::kIntList: return std::holds_alternative<std::vector<Dim>>(argument);
     case ArgumentKind::kFloat: return std::holds_alternative<double>(argument);

@@ -12,7 +12,7 @@
 namespace qx::graph {
 
 enum class ArgumentKind {
-  kTensor,
+  kTensor,  // or a number, as in x + 1: a tensor without sizes that does not decide the result's dtype
   kTensorList,
   kScalar,  // bool, Dim or double
   kInt,

@@ -40,8 +40,8 @@ class Verifier {
   Status check_symbols() const {
     for (size_t i = 0; i < graph_.symbols.size(); ++i) {
       const Symbol& symbol = graph_.symbols[i];
-      if (symbol.min < 0 || symbol.min > symbol.max) {
-        return error("symbol " + std::to_string(i) + " (\"" + symbol.name + "\"): expected 0 <= min <= max, got " +
+      if (symbol.min > symbol.max) {
+        return error("symbol " + std::to_string(i) + " (\"" + symbol.name + "\"): expected min <= max, got " +
                      std::to_string(symbol.min) + " and " + std::to_string(symbol.max));
       }
     }

@@ -38,15 +38,22 @@ Result<std::shared_ptr<Storage>> Storage::allocate(int64_t size_bytes, StorageOp
 }
 
 std::shared_ptr<Storage> Storage::from_file(MappedFile file) {
+  auto owner = std::make_shared<const MappedFile>(std::move(file));
+  const std::span<const std::byte> bytes = owner->bytes();
+  return borrow(bytes, std::move(owner));
+}
+
+std::shared_ptr<Storage> Storage::borrow(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   std::shared_ptr<Storage> storage(new Storage);
-  storage->file_ = std::make_unique<MappedFile>(std::move(file));
-  storage->data_ = storage->file_->bytes().data();
-  storage->size_bytes_ = storage->file_->size_bytes();
+  storage->read_only_ = true;
+  storage->owner_ = std::move(owner);
+  storage->data_ = bytes.data();
+  storage->size_bytes_ = static_cast<int64_t>(bytes.size());
   return storage;
 }
 
 Storage::~Storage() {
-  if (!file_) std::free(const_cast<std::byte*>(data_));
+  if (!read_only_) std::free(const_cast<std::byte*>(data_));
 }
 
 Result<TensorView> Storage::view(DType dtype, std::span<const int64_t> shape, int64_t offset_bytes) const {

@@ -29,6 +29,9 @@ class Storage {
   static Result<std::shared_ptr<Storage>> allocate(int64_t size_bytes, StorageOptions options = {});
   // The bytes of a file without a copy. Writing to them is an error: the pages are read-only.
   static std::shared_ptr<Storage> from_file(MappedFile file);
+  // Somebody else's bytes without a copy, read-only. They stay valid as long as `owner` is held; the last holder of the
+  // storage lets go of it.
+  static std::shared_ptr<Storage> borrow(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 
   ~Storage();
   Storage(const Storage&) = delete;
@@ -36,8 +39,8 @@ class Storage {
 
   const std::byte* data() const { return data_; }
   // Null if the storage is read-only.
-  std::byte* mutable_data() { return file_ ? nullptr : const_cast<std::byte*>(data_); }
-  bool read_only() const { return file_ != nullptr; }
+  std::byte* mutable_data() { return read_only_ ? nullptr : const_cast<std::byte*>(data_); }
+  bool read_only() const { return read_only_; }
   int64_t size_bytes() const { return size_bytes_; }
 
   // A contiguous tensor that starts at `offset_bytes`, which must be a multiple of the element's size, and ends within
@@ -49,7 +52,8 @@ class Storage {
 
   const std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
-  std::unique_ptr<MappedFile> file_;
+  bool read_only_ = false;
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace qx

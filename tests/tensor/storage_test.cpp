@@ -84,5 +84,19 @@ TEST(Storage, TakesAFileWithoutACopy) {
   EXPECT_EQ(view.data_as<char>()[7], 'h');
 }
 
+TEST(Storage, BorrowsBytesAsLongAsItLives) {
+  auto owner = std::make_shared<std::vector<std::byte>>(8, std::byte{7});
+  const std::weak_ptr<const void> watch = owner;
+  auto storage = Storage::borrow(*owner, owner);
+  owner.reset();
+  EXPECT_FALSE(watch.expired());
+  EXPECT_EQ(storage->size_bytes(), 8);
+  EXPECT_TRUE(storage->read_only());
+  EXPECT_EQ(storage->mutable_data(), nullptr);
+  EXPECT_EQ(storage->data()[7], std::byte{7});
+  storage.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
 }  // namespace
 }  // namespace qx

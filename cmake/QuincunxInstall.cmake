@@ -16,8 +16,11 @@ foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activat
     install(TARGETS ${library} LIBRARY DESTINATION lib COMPONENT torch)
   endif()
 endforeach()
+set_target_properties(quincunx_convert PROPERTIES INSTALL_RPATH $ORIGIN)
+install(TARGETS quincunx_convert LIBRARY DESTINATION lib COMPONENT torch)
 if(TARGET quincunx_core)
-  install(TARGETS quincunx_core LIBRARY DESTINATION lib COMPONENT torch)
+  install(TARGETS quincunx_core quincunx_convert_python quincunx_generation_python LIBRARY DESTINATION lib
+          COMPONENT torch)
 endif()
 if(TARGET quincunx_torch_distributed)
   install(FILES ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_quincunx_distributed.torch_version

@@ -51,7 +51,7 @@ class Tokenizer:
     ) -> "Tokenizer":
         """From a SentencePiece model, a path or its bytes."""
         return cls(
-            load_module("_tokenizers").load_sentencepiece(
+            load_module("_generation").load_sentencepiece(
                 _read(model),
                 add_begin_of_sequence=add_begin_of_sequence,
                 add_end_of_sequence=add_end_of_sequence,
@@ -61,7 +61,7 @@ class Tokenizer:
     @classmethod
     def from_json(cls, json: str | os.PathLike | bytes) -> "Tokenizer":
         """From a Hugging Face tokenizer.json with a WordPiece or BPE model, a path or its bytes."""
-        return cls(load_module("_tokenizers").load_tokenizer_json(_read(json)))
+        return cls(load_module("_generation").load_tokenizer_json(_read(json)))
 
     def encode(self, text: str | bytes, *, special_tokens: bool = True) -> list[int]:
         """Token ids; bytes that are not UTF-8 are read as U+FFFD. `special_tokens`: also those around a text."""

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "quincunx/graph/qxm.h"
 #include "quincunx/lite/convert/cached_decoder.h"
 #include "quincunx/lite/convert/coverage.h"
 #include "quincunx/lite/convert/method.h"
@@ -48,4 +49,15 @@ NB_MODULE(_convert, module) {
   module.def(
       "check_operators", [](const Graph& graph) { check(qx::lite::check_operators(graph)); }, "graph"_a,
       "NotImplementedError lists the nodes that the runtime cannot run.");
+  module.def(
+      "write_qxm",
+      [](const std::string& path, const std::vector<Graph*>& methods, std::string metadata,
+         const nb::bytes& tokenizer) {
+        qx::graph::Qxm contents;
+        for (const Graph* method : methods) contents.methods.push_back(*method);
+        contents.metadata = std::move(metadata);
+        contents.tokenizer.assign(tokenizer.c_str(), tokenizer.size());
+        check(qx::graph::write_qxm(path, contents));
+      },
+      "path"_a, "methods"_a, "metadata"_a, "tokenizer"_a);
 }

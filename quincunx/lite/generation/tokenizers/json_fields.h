@@ -10,12 +10,12 @@ namespace qx::lite {
 
 using Json = nlohmann::json;
 
-// An object whose errors are told as "part.field".
+// An object whose errors are told as "document: part.field".
 class JsonObject {
  public:
-  static Result<JsonObject> make(const Json& value, std::string part) {
-    if (value.is_object()) return JsonObject(value, std::move(part));
-    return data_loss("tokenizer.json: " + part + " is a " + value.type_name() + ", expected an object");
+  static Result<JsonObject> make(const Json& value, std::string part, std::string document = "tokenizer.json") {
+    if (value.is_object()) return JsonObject(value, std::move(part), std::move(document));
+    return data_loss(document + ": " + part + " is a " + value.type_name() + ", expected an object");
   }
 
   const std::string& part() const { return part_; }
@@ -52,19 +52,21 @@ class JsonObject {
     return wrong(name, value, "a whole number from 0 to 2147483647");
   }
 
-  Result<JsonObject> object(const char* name) const { return make(field(name), part_ + "." + name); }
+  Result<JsonObject> object(const char* name) const { return make(field(name), part_ + "." + name, document_); }
 
   Status wrong(const char* name, const Json& value, const std::string& expected) const {
     std::string shown = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     if (constexpr size_t kLongest = 60; shown.size() > kLongest) shown = shown.substr(0, kLongest) + "...";
-    return data_loss("tokenizer.json: " + part_ + "." + name + " is " + shown + ", expected " + expected);
+    return data_loss(document_ + ": " + part_ + "." + name + " is " + shown + ", expected " + expected);
   }
 
  private:
-  JsonObject(const Json& value, std::string part) : value_(&value), part_(std::move(part)) {}
+  JsonObject(const Json& value, std::string part, std::string document)
+      : value_(&value), part_(std::move(part)), document_(std::move(document)) {}
 
   const Json* value_;
   std::string part_;
+  std::string document_;
 };
 
 }  // namespace qx::lite

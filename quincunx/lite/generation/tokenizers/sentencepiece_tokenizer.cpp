@@ -26,20 +26,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ok_status();
   }
 
-  Result<std::vector<int32_t>> encode(std::string_view text, SpecialTokens special_tokens) const override {
-    QX_RETURN_IF_ERROR(check_text_size(text));
-    std::vector<int> pieces;
-    const sentencepiece::util::Status status = processor_.Encode(unicode::replace_invalid(text), &pieces);
-    if (!status.ok()) return internal_error("encode: SentencePiece failed: " + status.ToString());
-    std::vector<int32_t> tokens;
-    tokens.reserve(pieces.size() + 2);
-    const bool add = special_tokens == SpecialTokens::kAdd;
-    if (add && options_.add_begin_of_sequence) tokens.push_back(processor_.bos_id());
-    tokens.insert(tokens.end(), pieces.begin(), pieces.end());
-    if (add && options_.add_end_of_sequence) tokens.push_back(processor_.eos_id());
-    return tokens;
-  }
-
   Result<std::string> decode(std::span<const int32_t> tokens) const override {
     QX_RETURN_IF_ERROR(check_tokens(tokens, vocab_size()));
     std::string text;
@@ -53,6 +39,23 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t token_id(std::string_view token) const override {
     const int id = processor_.PieceToId(token);
     return processor_.IdToPiece(id) == token ? id : kNoToken;
+  }
+
+ protected:
+  Result<std::vector<int32_t>> encode_text(std::string_view text) const override {
+    QX_RETURN_IF_ERROR(check_text_size(text));
+    std::vector<int> tokens;
+    const sentencepiece::util::Status status = processor_.Encode(unicode::replace_invalid(text), &tokens);
+    if (!status.ok()) return internal_error("encode: SentencePiece failed: " + status.ToString());
+    return tokens;
+  }
+
+  std::vector<int32_t> with_special_tokens(std::span<const int32_t> tokens) const override {
+    std::vector<int32_t> result;
+    if (options_.add_begin_of_sequence) result.push_back(processor_.bos_id());
+    result.insert(result.end(), tokens.begin(), tokens.end());
+    if (options_.add_end_of_sequence) result.push_back(processor_.eos_id());
+    return result;
   }
 
  private:

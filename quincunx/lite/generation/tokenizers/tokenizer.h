@@ -24,7 +24,11 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Bytes that are not UTF-8 are read as U+FFFD, one for each maximal wrong part, as Python's errors="replace" does.
-  virtual Result<std::vector<int32_t>> encode(std::string_view text, SpecialTokens special_tokens) const = 0;
+  Result<std::vector<int32_t>> encode(std::string_view text, SpecialTokens special_tokens) const;
+
+  // encode() with special tokens, of as much of the text as `max_tokens` have room for. INVALID_ARGUMENT if there is
+  // none for the special tokens themselves.
+  Result<std::vector<int32_t>> encode_at_most(std::string_view text, int64_t max_tokens) const;
 
   // The text of `tokens`; special tokens leave no text. Each must lie in [0, vocab_size()).
   virtual Result<std::string> decode(std::span<const int32_t> tokens) const = 0;
@@ -34,6 +38,10 @@ class Tokenizer {
 
   // The id of exactly this token, or kNoToken.
   virtual int32_t token_id(std::string_view token) const = 0;
+
+ protected:
+  virtual Result<std::vector<int32_t>> encode_text(std::string_view text) const = 0;
+  virtual std::vector<int32_t> with_special_tokens(std::span<const int32_t> tokens) const = 0;
 };
 
 // What a SentencePiece model file does not say itself.

@@ -29,17 +29,6 @@ class JsonTokenizer final : public Tokenizer {
     return check_tokens(surroundings_.after, vocab_size());
   }
 
-  Result<std::vector<int32_t>> encode(std::string_view text, SpecialTokens special_tokens) const override {
-    QX_RETURN_IF_ERROR(check_text_size(text));
-    const bool add = special_tokens == SpecialTokens::kAdd;
-    std::vector<int32_t> tokens;
-    if (add) tokens = surroundings_.before;
-    QX_ASSIGN_OR_RETURN(const std::vector<TextPart> parts, added_.split(unicode::replace_invalid(text), normalizer_));
-    for (const TextPart& part : parts) QX_RETURN_IF_ERROR(encode_part(part, tokens));
-    if (add) tokens.insert(tokens.end(), surroundings_.after.begin(), surroundings_.after.end());
-    return tokens;
-  }
-
   Result<std::string> decode(std::span<const int32_t> tokens) const override {
     QX_RETURN_IF_ERROR(check_tokens(tokens, vocab_size()));
     std::vector<std::string> strings;
@@ -55,6 +44,22 @@ class JsonTokenizer final : public Tokenizer {
 
   int32_t vocab_size() const override { return vocabulary_.size(); }
   int32_t token_id(std::string_view token) const override { return vocabulary_.find(token); }
+
+ protected:
+  Result<std::vector<int32_t>> encode_text(std::string_view text) const override {
+    QX_RETURN_IF_ERROR(check_text_size(text));
+    std::vector<int32_t> tokens;
+    QX_ASSIGN_OR_RETURN(const std::vector<TextPart> parts, added_.split(unicode::replace_invalid(text), normalizer_));
+    for (const TextPart& part : parts) QX_RETURN_IF_ERROR(encode_part(part, tokens));
+    return tokens;
+  }
+
+  std::vector<int32_t> with_special_tokens(std::span<const int32_t> tokens) const override {
+    std::vector<int32_t> result = surroundings_.before;
+    result.insert(result.end(), tokens.begin(), tokens.end());
+    result.insert(result.end(), surroundings_.after.begin(), surroundings_.after.end());
+    return result;
+  }
 
  private:
   static Result<std::unique_ptr<SubwordModel>> parse_model(const JsonObject& model, const Vocabulary& vocabulary) {

@@ -11,6 +11,7 @@
 #include "quincunx/lite/generation/tokenizers/stream_decoder.h"
 #include "quincunx/lite/generation/tokenizers/tokenizer.h"
 #include "quincunx/python/errors.h"
+#include "quincunx/python/generation/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -31,7 +32,7 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, const nb::bytes& text, b
 
 nb::bytes decode(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
   const std::string text = unwrap(tokenizer.decode(tokens));
-  return {text.data(), text.size()};
+  return nb::bytes(text.data(), text.size());
 }
 
 // The pieces of a StreamDecoder, the last one from finish().
@@ -48,12 +49,8 @@ std::vector<nb::bytes> stream(const Tokenizer& tokenizer, const std::vector<int3
 }
 
 }  // namespace
-}  // namespace qx::python
 
-NB_MODULE(_tokenizers, module) {
-  using namespace qx::python;
-  module.doc() = "Tokenizers without Python's: see docs/lite.md.";
-  register_errors();
+void bind_tokenizer(nb::module_& module) {
   nb::class_<Tokenizer>(module, "Tokenizer")
       .def("encode", &encode, "text"_a, nb::kw_only(), "special_tokens"_a)
       .def("decode", &decode, "tokens"_a)
@@ -63,10 +60,12 @@ NB_MODULE(_tokenizers, module) {
   module.def(
       "load_sentencepiece",
       [](const nb::bytes& model, bool add_begin, bool add_end) {
-        return unwrap(qx::lite::load_sentencepiece(bytes_view(model), {add_begin, add_end}));
+        return unwrap(lite::load_sentencepiece(bytes_view(model), {add_begin, add_end}));
       },
       "model"_a, nb::kw_only(), "add_begin_of_sequence"_a, "add_end_of_sequence"_a);
   module.def(
-      "load_tokenizer_json",
-      [](const nb::bytes& json) { return unwrap(qx::lite::load_tokenizer_json(bytes_view(json))); }, "json"_a);
+      "load_tokenizer_json", [](const nb::bytes& json) { return unwrap(lite::load_tokenizer_json(bytes_view(json))); },
+      "json"_a);
 }
+
+}  // namespace qx::python

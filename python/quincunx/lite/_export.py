@@ -1,0 +1,58 @@
+"""From a PyTorch module to a graph of the C++ core."""
+
+import itertools
+from typing import Any
+
+import torch
+
+from .._graph import import_graph
+
+# torch.export takes sizes of 1 for constants, so that what may vary is exported at 2 or more.
+MIN_EXPORTED_SIZE = 2
+
+
+def export(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: tuple[Any, ...] | None,
+    dynamic_shapes: Any,
+) -> torch.export.ExportedProgram:
+    """An ExportedProgram without mutation, with linear, attention and norms as the operators that they are."""
+    if isinstance(module, torch.export.ExportedProgram):
+        return module.run_decompositions({})
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"source: expected a torch.nn.Module, an ExportedProgram or a path, got {type(module).__name__}"
+        )
+    if not isinstance(example_inputs, tuple) or not example_inputs:
+        raise ValueError(f"example_inputs: expected a tuple of tensors, got {example_inputs!r}")
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, example_inputs, dynamic_shapes=dynamic_shapes, strict=False)
+            return program.run_decompositions({})
+    except (torch._dynamo.exc.UserError, torch.fx.experimental.symbolic_shapes.ConstraintViolationError) as error:
+        raise ValueError(f"source: torch.export cannot export it with these dynamic_shapes: {error}") from error
+    finally:
+        module.train(training)
+
+
+def import_program(program: torch.export.ExportedProgram, name: str):
+    """The graph (quincunx._core.Graph) of a program; what no graph can hold is an error that names its node."""
+    return import_graph(program, name=name).graph
+
+
+def tensors_of(inputs: Any) -> list[torch.Tensor]:
+    """The tensors in `inputs`, in the order in which torch.export numbers them."""
+    leaves = torch.utils._pytree.tree_leaves(inputs)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def weight_bytes(program: torch.export.ExportedProgram) -> int:
+    """Bytes of the program's parameters, buffers and constants; shared memory counts once."""
+    storages = {}
+    for tensor in itertools.chain(program.state_dict.values(), program.constants.values()):
+        if isinstance(tensor, torch.Tensor):
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())

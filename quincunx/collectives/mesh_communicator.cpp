@@ -1,6 +1,7 @@
 #include "quincunx/collectives/mesh_communicator.h"
 
 #include <algorithm>
+#include <new>
 
 #include "quincunx/collectives/call_checks.h"
 
@@ -69,7 +70,7 @@ MeshCommunicator::~MeshCommunicator() {
   if (!engine_->belongs_to_this_process()) {
     // The parent's threads may have been anywhere in this state when it was copied.
     static_cast<void>(group_.release());
-    static_cast<void>(new std::shared_ptr<Mesh>(mesh_));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Mesh>(mesh_));
     return;
   }
   Engine::Guard guard(*engine_);
@@ -177,7 +178,7 @@ Result<OperationPtr> MeshCommunicator::begin(const Call& call, int peer, millise
   return std::make_shared<OperationState>(engine_, group_.get(), std::move(description));
 }
 
-WorkPtr MeshCommunicator::collective(const Status& check, Call call, std::vector<Buffer> inputs,
+WorkPtr MeshCommunicator::collective(const Status& check, const Call& call, std::vector<Buffer> inputs,
                                      std::vector<Buffer> outputs, milliseconds timeout) {
   if (!check.ok()) return failed({check.code(), std::string(operation_name(call.operation)) + ": " + check.message()});
   Result<OperationPtr> operation = begin(call, -1, timeout);

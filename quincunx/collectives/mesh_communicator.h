@@ -47,7 +47,7 @@ class MeshCommunicator final : public Communicator {
     std::atomic<int64_t> calls{0};
     std::atomic<int64_t> bytes{0};
   };
-  WorkPtr collective(const Status& check, Call call, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
+  WorkPtr collective(const Status& check, const Call& call, std::vector<Buffer> inputs, std::vector<Buffer> outputs,
                      std::chrono::milliseconds timeout);
   WorkPtr pairwise(const Status& check, Operation operation, const Buffer& buffer, int peer, int tag,
                    std::chrono::milliseconds timeout);

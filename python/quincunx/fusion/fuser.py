@@ -78,6 +78,8 @@ def counters() -> dict[str, Any]:
     """Since the process began: graphs and regions compiled, kernels by where they came from, calls of regions, the
     operators that stayed with PyTorch ("operators_left") and the regions that a graph refused ("refused").
     """
+    from quincunx.fusion._operators import num_checked
+
     with _totals.lock:
         ours = {
             "graphs": _totals.graphs,
@@ -85,7 +87,8 @@ def counters() -> dict[str, Any]:
             "operators_left": dict(_totals.left),
             "refused": dict(_totals.refused),
         }
-    return {**ours, **_extension.load().counters()}
+    compiled = _extension.load().counters()
+    return {**ours, "regions_checked": num_checked(), **compiled}
 
 
 def fuse_graph(graph: fx.Graph, settings: Settings, *, name: str = "graph") -> GraphReport:

@@ -37,18 +37,11 @@ def memory_order(tensor: torch.Tensor) -> list[int]:
     if tensor.is_contiguous():
         return dims
     sizes, strides = tensor.shape, tensor.stride()
-    if not all(isinstance(stride, int) for stride in strides) or not torch._prims_common.is_non_overlapping_and_dense(
-        tensor
-    ):
-        return _symbolic_order(dims, sizes, strides)
-    return sorted(dims, key=lambda dim: (-strides[dim], dim))
-
-
-def _symbolic_order(dims: list[int], sizes: Sequence, strides: Sequence) -> list[int]:
-    """The order in which the strides are the products of the sizes that follow, if there is one."""
-    order, product, left = [], 1, dims.copy()
+    order: list[int] = []
+    product, left = 1, dims.copy()
     while left:
-        found = next((dim for dim in reversed(left) if _same(strides[dim], product)), None)
+        # The stride of a dim with one element says nothing.
+        found = next((dim for dim in reversed(left) if _same(sizes[dim], 1) or _same(strides[dim], product)), None)
         if found is None:
             return dims
         order.insert(0, found)

@@ -31,6 +31,7 @@ if(TARGET quincunx_compiler)  # finds LLVM by its rpath
   install(TARGETS quincunx_compiler LIBRARY DESTINATION lib COMPONENT compiler)
 endif()
 
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/ DESTINATION models COMPONENT torch FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/quincunx DESTINATION include COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN torch EXCLUDE PATTERN apps EXCLUDE PATTERN compiler EXCLUDE)
 find_path(QX_DLPACK_DIRECTORY dlpack/dlpack.h REQUIRED)

@@ -65,7 +65,7 @@ def _plain_pairs(source: Source, session: Session):
     if source.example_inputs is None:
         raise ValueError("example_inputs: expected a tuple of tensors to check with, or check=False")
     expected = _reference(source, source.example_inputs)
-    results = session.run(*[tensor for tensor in _export.tensors_of(source.example_inputs)])
+    results = session.run(*_export.tensors_of(source.example_inputs))
     if len(results) != len(expected):
         raise ValueError(f"check: the method has {len(results)} outputs, expected {len(expected)}")
     for index, (ours, reference) in enumerate(zip(results, expected, strict=True)):

@@ -63,7 +63,8 @@ def read_source(text: str | os.PathLike, *, max_length: int | None = None) -> So
     if recipe is not None:
         return _read_recipe(recipe, max_length)
     raise FileNotFoundError(
-        f"source: {name!r} is no FILE.py:FUNCTION, .pt2 file, folder or recipe; recipes are {', '.join(recipes()) or 'none'}"
+        f"source: {name!r} is no FILE.py:FUNCTION, .pt2 file, folder or recipe; "
+        f"recipes are {', '.join(recipes()) or 'none'}"
     )
 
 

@@ -17,11 +17,11 @@
 namespace qx::lite {
 
 struct GenerateOptions {
-  SamplingOptions sampling;
+  SamplingOptions sampling = {};
   // At least 1.
   int64_t max_tokens = 128;
   // Generation ends before any of them.
-  std::vector<int32_t> stop_tokens;
+  std::vector<int32_t> stop_tokens = {};
   // Read before each token and inside of it: ABORTED.
   const std::atomic<bool>* cancel = nullptr;
   // Likewise: DEADLINE_EXCEEDED.

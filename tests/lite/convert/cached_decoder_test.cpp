@@ -35,19 +35,19 @@ struct Decoder {
 
   // x with its row's position added.
   graph::ValueId with_positions(graph::ValueId x) {
-    const auto counted = builder.call("aten.arange.start_step",
-                                      {known(0), length, known(1), DType::kFloat32, kNone, kNone, kNone},
-                                      DType::kFloat32, {length});
-    const auto column = builder.call("aten.unsqueeze.default", {ref(counted), known(1)}, DType::kFloat32,
-                                     {length, known(1)});
+    const auto counted =
+        builder.call("aten.arange.start_step", {known(0), length, known(1), DType::kFloat32, kNone, kNone, kNone},
+                     DType::kFloat32, {length});
+    const auto column =
+        builder.call("aten.unsqueeze.default", {ref(counted), known(1)}, DType::kFloat32, {length, known(1)});
     return builder.call("aten.add.Tensor", {ref(x), ref(column), known(1)}, DType::kFloat32, flat);
   }
 
   graph::ValueId attended(graph::ValueId x, bool causal = true) {
     const auto head = builder.call("aten.unsqueeze.default", {ref(x), known(1)}, DType::kFloat32, heads);
-    const auto mixed = builder.call("aten.scaled_dot_product_attention.default",
-                                    {ref(head), ref(head), ref(head), kNone, 0.0, causal, kNone, false},
-                                    DType::kFloat32, heads);
+    const auto mixed =
+        builder.call("aten.scaled_dot_product_attention.default",
+                     {ref(head), ref(head), ref(head), kNone, 0.0, causal, kNone, false}, DType::kFloat32, heads);
     return builder.call("aten.squeeze.dim", {ref(mixed), known(1)}, DType::kFloat32, flat);
   }
 
@@ -134,9 +134,9 @@ TEST(CachedDecoder, ReadsRowsOfAPositionTableFromThePosition) {
     std::vector<float> table;
     for (int64_t i = 0; i < kMaxLength * kWidth; ++i) table.push_back(static_cast<float>(i) * 0.25F);
     const auto positions = decoder.builder.constant(DType::kFloat32, {kMaxLength, kWidth}, table);
-    const auto rows = decoder.builder.call("aten.slice.Tensor",
-                                           {ref(positions), known(0), known(0), decoder.length, known(1)},
-                                           DType::kFloat32, {decoder.length, known(kWidth)});
+    const auto rows =
+        decoder.builder.call("aten.slice.Tensor", {ref(positions), known(0), known(0), decoder.length, known(1)},
+                             DType::kFloat32, {decoder.length, known(kWidth)});
     const auto x = decoder.builder.call("aten.add.Tensor", {ref(decoder.embedded()), ref(rows), known(1)},
                                         DType::kFloat32, decoder.flat);
     decoder.finish(decoder.attended(x));

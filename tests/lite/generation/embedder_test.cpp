@@ -22,9 +22,9 @@ Session summing_session() {
   const graph::ValueId mask = builder.input("mask", DType::kInt64, {batch, length});
   const graph::ValueId kept = builder.call("aten.mul.Tensor", {ref(tokens), ref(mask)}, DType::kInt64, {batch, length});
   const std::monostate none;
-  const graph::ValueId real = builder.call(
-      "aten._to_copy.default", {ref(kept), DType::kFloat32, none, none, none, false, none}, DType::kFloat32,
-      {batch, length});
+  const graph::ValueId real =
+      builder.call("aten._to_copy.default", {ref(kept), DType::kFloat32, none, none, none, false, none},
+                   DType::kFloat32, {batch, length});
   builder.output(builder.call("aten.sum.dim_IntList", {ref(real), std::vector<graph::Dim>{known(1)}, true, none},
                               DType::kFloat32, {batch, known(1)}));
   return Session::create({builder.graph()}).value();

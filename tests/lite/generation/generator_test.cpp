@@ -23,8 +23,9 @@ graph::Graph counting_method(const std::string& name, bool prefill) {
   std::vector<float> table(kVocabulary * kVocabulary, 0.0F);
   for (int64_t t = 0; t < kVocabulary; ++t) table[static_cast<size_t>(t * kVocabulary + (t + 1) % kVocabulary)] = 1.0F;
   const graph::ValueId weight = builder.constant(DType::kFloat32, {kVocabulary, kVocabulary}, table);
-  const graph::ValueId rows = builder.call("aten.embedding.default", {ref(weight), ref(tokens), known(-1), false, false},
-                                           DType::kFloat32, {known(1), length, known(kVocabulary)});
+  const graph::ValueId rows =
+      builder.call("aten.embedding.default", {ref(weight), ref(tokens), known(-1), false, false}, DType::kFloat32,
+                   {known(1), length, known(kVocabulary)});
   graph::Dim last = length;
   last.value -= 1;
   builder.output(builder.call("aten.slice.Tensor", {ref(rows), known(1), last, length, known(1)}, DType::kFloat32,

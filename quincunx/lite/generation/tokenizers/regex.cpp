@@ -8,7 +8,7 @@ namespace {
 constexpr size_t kMaxPatternBytes = 1 << 16;
 constexpr int32_t kMaxStackBytes = 64 << 20;
 // In ICU's unit of about a millisecond's work: far beyond what a sane pattern needs for the longest text.
-constexpr int32_t kTimeLimit = 60'000;
+constexpr int32_t kTimeLimit = 2'000;
 
 // ICU's \s leaves out U+000B and U+0085, which Oniguruma's has.
 std::string with_unicode_spaces(const std::string& pattern) {

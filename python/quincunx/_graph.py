@@ -2,16 +2,19 @@
 
 import functools
 import importlib.util
+import json
+import os
 import sys
 import types
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ._library import library_directory
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["import_graph", "load_core"]
+__all__ = ["import_graph", "load_core", "open_qxm", "write_qxm"]
 
 _UNSUPPORTED = ("error", "opaque")
 
@@ -68,7 +71,34 @@ def import_graph(
             f"got {type(source).__name__}"
         )
     with _disable_current_modes():
-        return load_core().import_fx(graph, **arguments)
+        imported = load_core().import_fx(graph, **arguments)
+    # The ranges that the caller asked for: torch's own bounds leave out 0 and 1, for which it may specialise.
+    for symbol, limits in getattr(source, "range_constraints", {}).items():
+        least, most = (int(bound) if bound.is_Integer else None for bound in (limits.lower, limits.upper))
+        imported.graph.limit_symbol(str(symbol), max(least or 0, 0), most)
+    return imported
+
+
+def write_qxm(
+    path: str | os.PathLike,
+    methods: Sequence[Any],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    tokenizer: bytes = b"",
+) -> None:
+    """Writes graphs (quincunx._core.Graph), each a method of its own name, as one .qxm file.
+
+    Weights at the same address are written once. The file appears whole or not at all: after an error (a full disk)
+    the old file of that name is still there.
+    """
+    load_core().write_qxm(
+        os.fspath(path), list(methods), metadata=json.dumps(dict(metadata or {})), tokenizer=tokenizer
+    )
+
+
+def open_qxm(path: str | os.PathLike, *, check_weights: bool = True):
+    """The contents of a .qxm file (quincunx._core.Qxm), its weights mapped; RuntimeError for a damaged file."""
+    return load_core().open_qxm(os.fspath(path), check_weights=check_weights)
 
 
 def _mutates(node: "torch.fx.Node") -> bool:

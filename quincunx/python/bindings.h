@@ -8,6 +8,7 @@ namespace qx::python {
 
 void bind_graph(nanobind::module_& module);
 void bind_fx_import(nanobind::module_& module);
+void bind_qxm(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 
 }  // namespace qx::python

@@ -1,10 +1,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 
 #include "quincunx/graph/graph.h"
 #include "quincunx/graph/schema.h"
@@ -111,6 +113,16 @@ void bind_graph(nb::module_& module) {
       .def("constant_bytes", &constant_bytes, "index"_a)
       .def(
           "verify", [](const Graph& graph) { check(graph::verify(graph)); }, "ValueError if the graph is not sound.")
+      .def(
+          "limit_symbol",
+          [](Graph& graph, const std::string& name, int64_t min, std::optional<int64_t> max) {
+            for (graph::Symbol& symbol : graph.symbols) {
+              if (symbol.name != name) continue;
+              symbol.min = min;
+              symbol.max = max.value_or(INT64_MAX);
+            }
+          },
+          "name"_a, "min"_a, "max"_a = nb::none(), "Sets the range of the symbol of this name, if there is one.")
       .def("to_text", &graph::to_text)
       .def("__str__", &graph::to_text);
   module.def(

@@ -8,5 +8,6 @@ NB_MODULE(_core, module) {
   qx::python::register_errors();
   qx::python::bind_graph(module);
   qx::python::bind_fx_import(module);
+  qx::python::bind_qxm(module);
   qx::python::bind_session(module);
 }

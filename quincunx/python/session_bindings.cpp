@@ -134,6 +134,14 @@ void bind_session(nb::module_& module) {
             return unwrap(Session::create(std::move(copies), {.num_threads = num_threads, .rewrites = rewrites}));
           },
           "graphs"_a, "num_threads"_a = 0, "rewrites"_a = true)
+      .def_static(
+          "load",
+          [](const std::string& path, int num_threads, bool rewrites, bool check_weights) {
+            const nb::gil_scoped_release release;
+            return unwrap(Session::load(
+                path, {.num_threads = num_threads, .rewrites = rewrites, .check_weights = check_weights}));
+          },
+          "path"_a, "num_threads"_a = 0, "rewrites"_a = true, "check_weights"_a = true)
       .def("methods",
            [](const Session& session) {
              nb::dict result;

@@ -13,21 +13,21 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Verify, AcceptsASoundGraph) {
-  EXPECT_EQ(verify(small_graph()), ok_status());
-  EXPECT_EQ(verify(Graph{}), ok_status());
+  EXPECT_TRUE(verify(small_graph()).ok());
+  EXPECT_TRUE(verify(Graph{}).ok());
 }
 
 TEST(Verify, AcceptsOperatorsThatTheTableLacks) {
   Graph graph = small_graph();
   graph.nodes[1].op = "aten.someday.default";
   graph.nodes[1].arguments = {TensorRef{2}, std::string("any"), std::vector<double>{1.0}};
-  EXPECT_EQ(verify(graph), ok_status());
+  EXPECT_TRUE(verify(graph).ok());
 }
 
 TEST(Verify, AcceptsAStateThatStartsAsZeros) {
   Graph graph = small_graph();
   graph.values[4].constant = -1;
-  EXPECT_EQ(verify(graph), ok_status());
+  EXPECT_TRUE(verify(graph).ok());
 }
 
 struct Fault {

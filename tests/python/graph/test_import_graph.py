@@ -174,13 +174,11 @@ def test_defaults_are_filled_in(core):
     graph = import_graph(exported(Calls(), torch.randn(3, 4, 4))).graph
     calls = {node.op: node.arguments for node in graph.nodes}
     assert calls["aten.gelu.default"][1:] == ["none"]
-    assert calls["aten.add.Tensor"][1:] == [1, 1] or calls["aten.add.Tensor"][2:] == [1]
+    assert calls["aten.add.Tensor"][1:] == [1, 1]
     assert calls["aten.sum.default"][1:] == [None]
     pool = next(arguments for op, arguments in calls.items() if "max_pool2d" in op)
     assert pool[1:] in ([[2, 2], [], [0, 0], [1, 1], False], [[2, 2], [2, 2], [0, 0], [1, 1], False])
-    assert calls["aten.empty_like.default"][1:] == [None, None, None, None, None] or "strided" in str(
-        calls["aten.empty_like.default"]
-    )
+    assert calls["aten.empty_like.default"][-1] is None
     index = next(arguments for op, arguments in calls.items() if op == "aten.index.Tensor")
     assert index[1][0] is None
 

@@ -87,8 +87,9 @@ MatrixView grad_of(const std::vector<Tensor>& grads, const MuonHeldPiece& piece,
 }
 
 // Packs u of every held piece: into `whole` where this rank owns the matrix, else into `send`.
-void muon_pack(Tensor held, std::vector<Tensor> momenta, std::vector<Tensor> grads, Tensor has_grad, Tensor rules,
-               Tensor send, Tensor whole, Tensor slot_flags) {
+void muon_pack(const Tensor& held, const std::vector<Tensor>& momenta, const std::vector<Tensor>& grads,
+               const Tensor& has_grad, const Tensor& rules, const Tensor& send, const Tensor& whole,
+               const Tensor& slot_flags) {
   const auto send_buffer = floats_of(send, "send");
   const auto whole_buffer = floats_of(whole, "whole");
   const auto flags = integers_of(slot_flags, "slot_flags");
@@ -118,7 +119,7 @@ void muon_pack(Tensor held, std::vector<Tensor> momenta, std::vector<Tensor> gra
 }
 
 // Assembles whole matrices from the pieces that other ranks sent.
-void muon_unpack(Tensor remote, Tensor receive, Tensor whole, Tensor slot_flags) {
+void muon_unpack(const Tensor& remote, const Tensor& receive, const Tensor& whole, const Tensor& slot_flags) {
   const auto buffer = floats_of(receive, "receive");
   const auto whole_buffer = floats_of(whole, "whole");
   const auto flags = integers_of(slot_flags, "slot_flags");
@@ -134,7 +135,7 @@ void muon_unpack(Tensor remote, Tensor receive, Tensor whole, Tensor slot_flags)
 
 // Newton-Schulz in place on the matrices of one batch whose flag is set: batch = [count, rows, columns]. Returns how
 // many there were.
-int64_t muon_orthogonalize(Tensor batch, Tensor slot_flags, Tensor coefficients, double eps) {
+int64_t muon_orthogonalize(const Tensor& batch, const Tensor& slot_flags, const Tensor& coefficients, double eps) {
   const auto values = floats_of(batch, "batch");
   const auto flags = integers_of(slot_flags, "slot_flags");
   const auto triples = floats_of(coefficients, "coefficients");
@@ -164,7 +165,7 @@ int64_t muon_orthogonalize(Tensor batch, Tensor slot_flags, Tensor coefficients,
 }
 
 // Packs the results for the ranks that hold pieces of this rank's matrices.
-void muon_reply(Tensor remote, Tensor whole, Tensor slot_flags, Tensor reply) {
+void muon_reply(const Tensor& remote, const Tensor& whole, const Tensor& slot_flags, const Tensor& reply) {
   const auto buffer = floats_of(reply, "reply");
   const auto whole_buffer = floats_of(whole, "whole");
   const auto flags = integers_of(slot_flags, "slot_flags");
@@ -179,8 +180,9 @@ void muon_reply(Tensor remote, Tensor whole, Tensor slot_flags, Tensor reply) {
 // Advances the momenta and updates the parameters. A matrix without a gradient on any rank is left alone. Returns -1,
 // or the first tensor whose gradient exists here but on no rank that feeds its owner (the replicas disagree): then
 // nothing was changed.
-int64_t muon_apply(Tensor held, std::vector<Tensor> params, std::vector<Tensor> momenta, std::vector<Tensor> grads,
-                   Tensor has_grad, Tensor rules, Tensor reply, Tensor whole, Tensor slot_flags) {
+int64_t muon_apply(const Tensor& held, const std::vector<Tensor>& params, const std::vector<Tensor>& momenta,
+                   const std::vector<Tensor>& grads, const Tensor& has_grad, const Tensor& rules, const Tensor& reply,
+                   const Tensor& whole, const Tensor& slot_flags) {
   const auto buffer = floats_of(reply, "reply");
   const auto whole_buffer = floats_of(whole, "whole");
   const auto flags = integers_of(slot_flags, "slot_flags");

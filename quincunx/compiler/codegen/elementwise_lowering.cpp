@@ -83,7 +83,7 @@ Status canLowerBinary(mf::BinaryOp op) {
   const std::string name = mf::stringifyBinaryKind(kind).str();
   if (kind == mf::BinaryKind::pow) {
     if (is_float) return ok_status();
-    const auto exponent = knownNumber(op.getRhs());
+    const auto exponent = uniformNumber(op.getRhs());
     const bool small = exponent && (*exponent == 1 || *exponent == 2 || *exponent == 3);
     return small ? ok_status() : unsupported(op, "pow of integers with an exponent other than 1, 2 or 3");
   }
@@ -91,7 +91,7 @@ Status canLowerBinary(mf::BinaryOp op) {
   if (!opcodeOf(kind)) return unsupported(op, name);
   if (!is_float && (kind == mf::BinaryKind::floor_div || kind == mf::BinaryKind::remainder)) {
     // A zero among the divisors has to raise, which only the original operator does.
-    const auto divisor = knownNumber(op.getRhs());
+    const auto divisor = uniformNumber(op.getRhs());
     if (!divisor || *divisor == 0) return unsupported(op, name + " of integers by a divisor that may be 0");
   }
   return ok_status();
@@ -105,7 +105,7 @@ Status scalarsFit(mlir::Operation* op) {
   }
   if (is_floating_point(dtype)) return ok_status();
   for (const mlir::Value operand : op->getOperands()) {
-    const auto number = isScalarOperand(operand) ? knownNumber(operand) : std::optional<double>(0);
+    const auto number = isScalarOperand(operand) ? uniformNumber(operand) : std::optional<double>(0);
     const double bound = std::ldexp(1.0, static_cast<int>(dtype_size_bytes(dtype)) * 8 - 1);
     if (!number || *number != std::floor(*number))
       return unsupported(op, "of integers with a number that is not known");
@@ -137,7 +137,7 @@ int32_t lowerUnary(LoopProgram& program, mf::UnaryOp op, int32_t x) {
 // PyTorch computes these powers by multiplication and roots too.
 int32_t lowerPower(LoopProgram& program, mlir::Value exponent, int32_t x, int32_t power) {
   const DType dtype = program.code[x].dtype;
-  const std::optional<double> number = knownNumber(exponent);
+  const std::optional<double> number = uniformNumber(exponent);
   if (!number) return program.add(Opcode::kPow, dtype, x, power);
   if (*number == 1) return x;
   if (*number == 2) return program.add(Opcode::kMul, dtype, x, x);
@@ -159,12 +159,12 @@ DType elementDType(mlir::Type type) {
   return mf::dtypeOf(tensor ? tensor.getElementType() : type).value();
 }
 
-std::optional<double> knownNumber(mlir::Value value) {
+std::optional<double> uniformNumber(mlir::Value value) {
   mlir::Operation* const op = value.getDefiningOp();
   if (op == nullptr) return std::nullopt;
   mlir::Attribute attribute;
   if (auto scalar = llvm::dyn_cast<mf::ScalarOp>(op)) attribute = scalar.getValue();
-  if (auto full = llvm::dyn_cast<mf::FullOp>(op)) return knownNumber(full.getValue());
+  if (auto full = llvm::dyn_cast<mf::FullOp>(op)) return uniformNumber(full.getValue());
   if (auto constant = llvm::dyn_cast<mf::ConstantOp>(op)) {
     const auto elements = llvm::dyn_cast<mlir::DenseElementsAttr>(constant.getValue());
     if (elements && elements.isSplat()) attribute = elements.getSplatValue<mlir::Attribute>();

@@ -15,7 +15,7 @@ DType computeType(DType dtype);
 // The dtype of a tensor's or scalar's elements.
 DType elementDType(mlir::Type type);
 // A number that is known: a scalar, or a constant whose elements are equal.
-std::optional<double> knownNumber(mlir::Value value);
+std::optional<double> uniformNumber(mlir::Value value);
 
 Status canLowerElementwise(mlir::Operation* op);
 // `operands` are instructions, of the type that elementDType's computeType gives for tensors; scalars have been

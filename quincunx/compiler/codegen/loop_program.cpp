@@ -168,7 +168,8 @@ Status verify(const LoopProgram& program) {
     if (!levels.row[code.operands[0]] && !hasReducedAxis(program, program.views[code.index])) {
       return malformed(number, "an element of the reduced axes has no place in this output");
     }
-    if (!isWholeOutput(program, program.views[code.index])) return malformed(number, "points share places in this output");
+    if (!isWholeOutput(program, program.views[code.index]))
+      return malformed(number, "points share places in this output");
   }
   return ok_status();
 }

@@ -412,7 +412,7 @@ class RegionLowering {
       if (!dim) return together("a size is not affine in one symbol");
       return sizeAs({*dim}, carried);
     }
-    const auto number = knownNumber(op->getResult(0));
+    const auto number = uniformNumber(op->getResult(0));
     if (!number) return together("a constant's elements differ");
     return program_.constant(carried, carried == DType::kFloat32 ? static_cast<float>(*number) : *number);
   }
@@ -584,7 +584,7 @@ bool isSupportedDType(DType dtype) {
 
 bool isNumber(mlir::Operation* op) {
   if (llvm::isa<mf::ScalarOp, mf::SizeOp, mf::FullOp>(op)) return true;
-  return llvm::isa<mf::ConstantOp>(op) && knownNumber(op->getResult(0)).has_value();
+  return llvm::isa<mf::ConstantOp>(op) && uniformNumber(op->getResult(0)).has_value();
 }
 
 Status canLower(mlir::Operation* op) {

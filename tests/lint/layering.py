@@ -23,22 +23,29 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
 _FOLDER_CALL = re.compile(r"qx_folder\(\s*NAME\s+(\S+)\s*(.*?)\)", re.DOTALL)
 _FAMILY_CALL = re.compile(r"qx_kernel_family\(\s*(\S+)\s*(.*?)\)", re.DOTALL)
 _LINK_CALL = re.compile(r"target_link_libraries\(\s*(\S+)\s+(.*?)\)", re.DOTALL)
-_KEYWORDS = {"SOURCES", "DEPENDS", "LIBRARIES"}
+_COMPILER_CALL = re.compile(r"qx_compiler_folder\(\s*(\S+)\s*(.*?)\)", re.DOTALL)
+_KEYWORDS = {"SOURCES", "DEPENDS", "LIBRARIES", "LIBRARY"}
+# Folders whose subfolders have an order of their own, that of the add_subdirectory() calls in their CMake lists.
+_DIVIDED = ("kernels", "compiler")
+# The compiler's entry: its interface stands above the folders that implement it.
+_COMPILER_ENTRY = "quincunx/compiler/compiler.h"
 
 
 def _part(path: str) -> str:
-    """The unit of the order that a path below quincunx/ belongs to: its folder, and below kernels/ its family."""
+    """The unit of the order that a path below quincunx/ belongs to: its folder, or a subfolder of a divided one."""
     parts = path.split("/")
-    return "/".join(parts[:2]) if parts[0] == "kernels" and len(parts) > 2 else parts[0]
+    return "/".join(parts[:2]) if parts[0] in _DIVIDED and len(parts) > 2 else parts[0]
 
 
 def _order(root: pathlib.Path) -> list[str]:
-    """The folders in dependency order, kernel families in the order of kernels/CMakeLists.txt."""
-    kernels = root / "quincunx" / "kernels" / "CMakeLists.txt"
-    text = kernels.read_text() if kernels.exists() else ""
-    families = [f"kernels/{name}" for name in re.findall(r"^\s*add_subdirectory\((\w+)\)", text, re.MULTILINE)]
-    position = ORDER.index("kernels") + 1
-    return [*ORDER[:position], *families, *ORDER[position:]]
+    """The folders in dependency order. What stands in compiler/ itself is made of its subfolders and comes after them."""
+    order = []
+    for folder in ORDER:
+        path = root / "quincunx" / folder / "CMakeLists.txt"
+        text = path.read_text() if folder in _DIVIDED and path.exists() else ""
+        parts = [f"{folder}/{name}" for name in re.findall(r"^\s*add_subdirectory\((\w+)\)", text, re.MULTILINE)]
+        order += [*parts, folder] if folder == "compiler" else [folder, *parts]
+    return order
 
 
 def _section(arguments: str, keyword: str) -> list[str]:
@@ -60,6 +67,8 @@ def _declared(root: pathlib.Path) -> dict[str, set[str]]:
             declared[name] = set(_section(arguments, "DEPENDS"))
         for name, arguments in _FAMILY_CALL.findall(text):
             declared[f"kernels/{name}"] = {"base", "parallel", "tensor", *_section(arguments, "DEPENDS")}
+        for name, arguments in _COMPILER_CALL.findall(text):
+            declared[f"compiler/{name}"] = set(_section(arguments, "DEPENDS"))
     return declared
 
 
@@ -77,7 +86,7 @@ def _check_include(header: str, part: str, order: list[str], declared: dict[str,
     for library, (pattern, allowed) in CONFINED.items():
         if re.match(pattern, header) and part.split("/")[0] not in allowed:
             return f"headers of {library} stay in {sorted(allowed)}"
-    if not header.startswith("quincunx/"):
+    if not header.startswith("quincunx/") or (header == _COMPILER_ENTRY and part.startswith("compiler/")):
         return None
     used = _part(header.removeprefix("quincunx/"))
     if used not in order:

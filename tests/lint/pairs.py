@@ -1,4 +1,5 @@
-"""Everything that can be wrong or slow has its partner: a kernel its test and benchmark, a Python module its test."""
+"""Everything that can be wrong or slow has its partner: a kernel its test and benchmark, a Python module and a pass
+its test."""
 
 import pathlib
 import re
@@ -48,5 +49,19 @@ def _python_violations(root: pathlib.Path) -> list[str]:
     return found
 
 
+def _pass_violations(root: pathlib.Path) -> list[str]:
+    """Every pass that passes.td declares has the lit test of its name."""
+    found = []
+    for path in files(root / "quincunx" / "compiler", ".td"):
+        text = path.read_text()
+        names = [f"fuse-{name}" for name in re.findall(r':\s*QxPattern<"([\w-]+)">', text)]
+        names += re.findall(r':\s*Pass<"qx-([\w-]+)",', text)
+        for name in names:
+            test = f"tests/lit/{name.replace('-', '_')}.mlir"
+            if not (root / test).exists():
+                found.append(f"{path.relative_to(root).as_posix()}: pass qx-{name} has no {test}")
+    return found
+
+
 def violations(root: pathlib.Path) -> list[str]:
-    return _kernel_violations(root) + _python_violations(root)
+    return _kernel_violations(root) + _python_violations(root) + _pass_violations(root)

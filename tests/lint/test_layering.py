@@ -61,6 +61,20 @@ def test_kernel_family_below_another_may_not_be_included(tmp_path):
     assert "kernels/attention does not stand above kernels/gemm" in violations(tmp_path)[0]
 
 
+def test_compiler_folder_below_another_may_not_be_included(tmp_path):
+    _tree(
+        tmp_path,
+        quincunx__compiler__CMakeLists_dot_txt="add_subdirectory(dialect)\nadd_subdirectory(import)\n",
+        quincunx__compiler__dialect__a_dot_cpp='#include "quincunx/compiler/import/b.h"\n',
+        quincunx__compiler__import__CMakeLists_dot_txt="qx_compiler_folder(import SOURCES a.cpp DEPENDS base)",
+        quincunx__compiler__import__a_dot_cpp='#include "quincunx/compiler/dialect/b.h"\n',
+        quincunx__compiler__import__c_dot_cpp='#include "quincunx/compiler/compiler.h"\n',
+    )
+    above, undeclared = sorted(violations(tmp_path))
+    assert "compiler/import does not stand above compiler/dialect" in above
+    assert "does not declare that it depends on compiler/dialect" in undeclared
+
+
 def test_relative_include_is_caught(tmp_path):
     _tree(tmp_path, quincunx__base__a_dot_h='#include "b.h"\n', quincunx__base__b_dot_h="")
     assert "as a path from the root" in violations(tmp_path)[0]

@@ -30,3 +30,12 @@ def test_python_module_without_test_is_caught(tmp_path):
     assert "there is no tests/python/muon/test_optimizer.py" in violations(tmp_path)[0]
     _write(tmp_path / "tests/python/muon/test_optimizer.py")
     assert violations(tmp_path) == []
+
+
+def test_pass_without_lit_test_is_caught(tmp_path):
+    _write(tmp_path / "quincunx/compiler/transforms/passes.td", 'def FuseSilu : QxPattern<"silu"> {\n')
+    assert violations(tmp_path) == [
+        "quincunx/compiler/transforms/passes.td: pass qx-fuse-silu has no tests/lit/fuse_silu.mlir"
+    ]
+    _write(tmp_path / "tests/lit/fuse_silu.mlir")
+    assert violations(tmp_path) == []

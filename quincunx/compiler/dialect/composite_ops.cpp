@@ -65,7 +65,8 @@ mlir::LogicalResult SoftmaxOp::verify() {
   auto input = getInput().getType();
   auto dim = static_cast<int64_t>(getDim());
   if (getResult().getType() == input && dim >= 0 && dim < input.getRank()) return mlir::success();
-  return emitOpError("(C1) expects a result of the operand's type and dim in [0, ") << input.getRank() << "), got " << dim;
+  return emitOpError("(C1) expects a result of the operand's type and dim in [0, ")
+         << input.getRank() << "), got " << dim;
 }
 
 mlir::LogicalResult RopeOp::verify() {

@@ -58,7 +58,8 @@ mlir::LogicalResult MatmulOp::verify() {
   int64_t rank = lhs.getRank(), rhsRank = rhs.getRank();
   if (rank < 2 || rhsRank < 2) return emitOpError("(C1) expects ranks of 2 or more, got ") << lhs << " and " << rhs;
   int64_t rows = getTransposeLhs() ? rank - 1 : rank - 2, inner = getTransposeLhs() ? rank - 2 : rank - 1;
-  int64_t columns = getTransposeRhs() ? rhsRank - 2 : rhsRank - 1, rhsInner = getTransposeRhs() ? rhsRank - 1 : rhsRank - 2;
+  int64_t columns = getTransposeRhs() ? rhsRank - 2 : rhsRank - 1,
+          rhsInner = getTransposeRhs() ? rhsRank - 1 : rhsRank - 2;
   if (!mayBeEqual(lhs, inner, rhs, rhsInner)) {
     return emitOpError("(C1) expects equal sizes to sum over, got ") << lhs << " and " << rhs;
   }

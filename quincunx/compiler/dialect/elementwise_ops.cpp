@@ -5,7 +5,9 @@
 namespace qx::mfuse {
 namespace {
 
-mlir::RankedTensorType tensorTypeOf(mlir::Value value) { return llvm::dyn_cast<mlir::RankedTensorType>(value.getType()); }
+mlir::RankedTensorType tensorTypeOf(mlir::Value value) {
+  return llvm::dyn_cast<mlir::RankedTensorType>(value.getType());
+}
 
 // The element type that the tensors among `values` share; null if there is none. E3 has been verified.
 mlir::Type elementOf(mlir::ValueRange values) {
@@ -69,7 +71,8 @@ mlir::LogicalResult UnaryOp::verify() {
   mlir::Type element = getInput().getType().getElementType(), result = getResult().getType().getElementType();
   bool test = getKind() == UnaryKind::isnan || getKind() == UnaryKind::isinf;
   if (test ? !result.isInteger(1) : result != element) {
-    return emitOpError("(C1) expects a result of ") << (test ? "i1" : "the operand's element type") << ", got " << result;
+    return emitOpError("(C1) expects a result of ")
+           << (test ? "i1" : "the operand's element type") << ", got " << result;
   }
   if (llvm::isa<mlir::FloatType>(element)) {
     if (getKind() != UnaryKind::bitwise_not) return mlir::success();

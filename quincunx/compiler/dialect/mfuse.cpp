@@ -3,7 +3,6 @@
 #include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
-
 #include "quincunx/compiler/dialect/mfuse_dialect.cpp.inc"
 #include "quincunx/compiler/dialect/mfuse_enums.cpp.inc"
 #define GET_ATTRDEF_CLASSES

@@ -9,10 +9,9 @@
 #include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "quincunx/compiler/dialect/traits.h"
-
 #include "quincunx/compiler/dialect/mfuse_dialect.h.inc"
 #include "quincunx/compiler/dialect/mfuse_enums.h.inc"
+#include "quincunx/compiler/dialect/traits.h"
 #define GET_ATTRDEF_CLASSES
 #include "quincunx/compiler/dialect/mfuse_attributes.h.inc"
 #define GET_OP_CLASSES

@@ -95,8 +95,8 @@ mlir::LogicalResult SliceOp::verify() {
   if (start < input.getDimSize(dim) && (input.getDimSize(dim) - 1 - start) / step + 1 >= result.getDimSize(dim)) {
     return mlir::success();
   }
-  return emitOpError("(C3) expects elements inside the operand's ") << input.getDimSize(dim) << ", got "
-                                                                    << result.getDimSize(dim) << " from " << start;
+  return emitOpError("(C3) expects elements inside the operand's ")
+         << input.getDimSize(dim) << ", got " << result.getDimSize(dim) << " from " << start;
 }
 
 mlir::OpFoldResult SliceOp::fold(FoldAdaptor) {

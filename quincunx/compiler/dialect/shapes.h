@@ -9,8 +9,8 @@
 
 namespace qx::mfuse {
 
-// The size of dimension `dim`: a constant, an affine expression of the graph's symbols, or null if the type has a dynamic
-// size without an encoding. Equal expressions are one pointer, so == compares sizes.
+// The size of dimension `dim`: a constant, an affine expression of the graph's symbols, or null if the type has a
+// dynamic size without an encoding. Equal expressions are one pointer, so == compares sizes.
 mlir::AffineExpr dimSize(mlir::RankedTensorType type, int64_t dim);
 llvm::SmallVector<mlir::AffineExpr> dimSizes(mlir::RankedTensorType type);
 

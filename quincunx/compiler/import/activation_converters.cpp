@@ -19,8 +19,10 @@ mlir::Value clamp(NodeImporter& node, mlir::Value value, double low, double high
 
 bool convertGelu(NodeImporter& node) {
   auto approximate = node.string(1);
-  if (!isFloatTensor(node.tensor(0)) || !approximate || (*approximate != "none" && *approximate != "tanh")) return false;
-  return node.finish(0, node.unary(*approximate == "tanh" ? UnaryKind::gelu_tanh : UnaryKind::gelu_erf, node.tensor(0)));
+  if (!isFloatTensor(node.tensor(0)) || !approximate || (*approximate != "none" && *approximate != "tanh"))
+    return false;
+  return node.finish(0,
+                     node.unary(*approximate == "tanh" ? UnaryKind::gelu_tanh : UnaryKind::gelu_erf, node.tensor(0)));
 }
 
 bool convertHardSwish(NodeImporter& node, bool timesInput) {
@@ -68,7 +70,8 @@ bool convertMish(NodeImporter& node) {
   if (!isFloatTensor(node.tensor(0))) return false;
   constexpr double kThreshold = 20.0;  // PyTorch's softplus inside mish has its default threshold
   mlir::Value x = node.wide(node.tensor(0));
-  return node.finish(0, node.binary(BinaryKind::mul, x, node.unary(UnaryKind::tanh, softplus(node, x, 1.0, kThreshold))));
+  return node.finish(0,
+                     node.binary(BinaryKind::mul, x, node.unary(UnaryKind::tanh, softplus(node, x, 1.0, kThreshold))));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ bool convertSum(NodeImporter& node, BinaryKind kind, bool reversed) {
   if (node.resultElement().isInteger(1)) return false;
   if (!node.missing(2) && node.number(2) != 1.0) {
     mlir::Value alpha = node.scalar(2);
-    if (!alpha || reversed || isScalar(scaled) || (alpha.getType().isF64() && !isFloat(node.resultElement()))) return false;
+    if (!alpha || reversed || isScalar(scaled) || (alpha.getType().isF64() && !isFloat(node.resultElement())))
+      return false;
     self = node.wide(self);
     scaled = node.binary(BinaryKind::mul, node.wide(scaled), alpha);
   }
@@ -112,7 +113,8 @@ bool convertLogical(NodeImporter& node, BinaryKind kind) {
 bool convertSelect(NodeImporter& node, size_t condition, size_t onTrue, size_t onFalse) {
   if (!node.resultType(0) || !node.tensor(condition)) return false;
   mlir::Type element = node.resultElement();
-  mlir::Value chosen = node.cast(node.tensorOrScalar(onTrue), element), other = node.cast(node.tensorOrScalar(onFalse), element);
+  mlir::Value chosen = node.cast(node.tensorOrScalar(onTrue), element),
+              other = node.cast(node.tensorOrScalar(onFalse), element);
   if (!chosen || !other || (!isFloat(element) && (chosen.getType().isF64() || other.getType().isF64()))) return false;
   return node.finish(0, node.select(truth(node, node.tensor(condition)), chosen, other, element));
 }
@@ -146,37 +148,36 @@ void addTables(ConverterTable& table) {
       {"erf", UnaryKind::erf},     {"sigmoid", UnaryKind::sigmoid}, {"relu", UnaryKind::relu},
       {"isnan", UnaryKind::isnan}, {"isinf", UnaryKind::isinf},     {"bitwise_not", UnaryKind::bitwise_not}};
   for (auto [name, kind] : unaries) {
-    table["aten." + std::string(name) + ".default"] = [kind = kind](NodeImporter& node) { return convertUnary(node, kind); };
+    table["aten." + std::string(name) + ".default"] = [kind = kind](NodeImporter& node) {
+      return convertUnary(node, kind);
+    };
   }
   // Rounding leaves integers as they are.
-  const std::pair<const char*, UnaryKind> roundings[] = {{"floor", UnaryKind::floor},
-                                                         {"ceil", UnaryKind::ceil},
-                                                         {"round", UnaryKind::round},
-                                                         {"trunc", UnaryKind::trunc}};
+  const std::pair<const char*, UnaryKind> roundings[] = {
+      {"floor", UnaryKind::floor}, {"ceil", UnaryKind::ceil}, {"round", UnaryKind::round}, {"trunc", UnaryKind::trunc}};
   for (auto [name, kind] : roundings) {
     table["aten." + std::string(name) + ".default"] = [kind = kind](NodeImporter& node) {
       return node.resultType(0) && isFloat(node.resultType(0)) && convertUnary(node, kind);
     };
   }
-  const std::pair<const char*, BinaryKind> binaries[] = {
-      {"mul.Tensor", BinaryKind::mul},
-      {"mul.Scalar", BinaryKind::mul},
-      {"fmod.Tensor", BinaryKind::fmod},
-      {"fmod.Scalar", BinaryKind::fmod},
-      {"remainder.Tensor", BinaryKind::remainder},
-      {"remainder.Scalar", BinaryKind::remainder},
-      {"pow.Tensor_Tensor", BinaryKind::pow},
-      {"pow.Tensor_Scalar", BinaryKind::pow},
-      {"pow.Scalar", BinaryKind::pow},
-      {"maximum.default", BinaryKind::maximum},
-      {"minimum.default", BinaryKind::minimum},
-      {"bitwise_and.Tensor", BinaryKind::bitwise_and},
-      {"bitwise_and.Scalar", BinaryKind::bitwise_and},
-      {"bitwise_or.Tensor", BinaryKind::bitwise_or},
-      {"bitwise_or.Scalar", BinaryKind::bitwise_or},
-      {"bitwise_xor.Tensor", BinaryKind::bitwise_xor},
-      {"bitwise_xor.Scalar", BinaryKind::bitwise_xor},
-      {"atan2.default", BinaryKind::atan2}};
+  const std::pair<const char*, BinaryKind> binaries[] = {{"mul.Tensor", BinaryKind::mul},
+                                                         {"mul.Scalar", BinaryKind::mul},
+                                                         {"fmod.Tensor", BinaryKind::fmod},
+                                                         {"fmod.Scalar", BinaryKind::fmod},
+                                                         {"remainder.Tensor", BinaryKind::remainder},
+                                                         {"remainder.Scalar", BinaryKind::remainder},
+                                                         {"pow.Tensor_Tensor", BinaryKind::pow},
+                                                         {"pow.Tensor_Scalar", BinaryKind::pow},
+                                                         {"pow.Scalar", BinaryKind::pow},
+                                                         {"maximum.default", BinaryKind::maximum},
+                                                         {"minimum.default", BinaryKind::minimum},
+                                                         {"bitwise_and.Tensor", BinaryKind::bitwise_and},
+                                                         {"bitwise_and.Scalar", BinaryKind::bitwise_and},
+                                                         {"bitwise_or.Tensor", BinaryKind::bitwise_or},
+                                                         {"bitwise_or.Scalar", BinaryKind::bitwise_or},
+                                                         {"bitwise_xor.Tensor", BinaryKind::bitwise_xor},
+                                                         {"bitwise_xor.Scalar", BinaryKind::bitwise_xor},
+                                                         {"atan2.default", BinaryKind::atan2}};
   for (auto [name, kind] : binaries) {
     table["aten." + std::string(name)] = [kind = kind](NodeImporter& node) { return convertBinary(node, kind); };
   }

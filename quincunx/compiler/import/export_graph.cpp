@@ -19,7 +19,8 @@ Status writeOpaque(GraphWriter& writer, mfuse::OpaqueOp op, const graph::Graph& 
                             std::to_string(source.nodes.size()));
   }
   graph::Node node = source.nodes[op.getNode()];
-  if (node.results.size() != op.getNumResults()) return invalid_argument("mfuse.opaque does not have its node's results");
+  if (node.results.size() != op.getNumResults())
+    return invalid_argument("mfuse.opaque does not have its node's results");
   size_t next = 0;
   bool fits = true;
   auto replace = [&](TensorRef& reference) {
@@ -65,8 +66,8 @@ Status writeOperation(GraphWriter& writer, mlir::Operation& op, const graph::Gra
   if (auto constant = llvm::dyn_cast<mfuse::ConstantOp>(op)) return writeConstant(writer, constant);
   if (auto weight = llvm::dyn_cast<mfuse::WeightOp>(op)) {
     if (weight.getIndex() >= source.constants.size()) {
-      return invalid_argument("mfuse.weight names constant " + std::to_string(weight.getIndex()) + ", expected one of " +
-                              std::to_string(source.constants.size()));
+      return invalid_argument("mfuse.weight names constant " + std::to_string(weight.getIndex()) +
+                              ", expected one of " + std::to_string(source.constants.size()));
     }
     return writer.addConstant(weight.getResult(), static_cast<int32_t>(weight.getIndex()));
   }
@@ -78,7 +79,8 @@ Status writeOperation(GraphWriter& writer, mlir::Operation& op, const graph::Gra
 Status writeStates(GraphWriter& writer, const graph::Graph& source, mlir::Operation* terminator) {
   llvm::DenseMap<int64_t, ValueId> written;
   for (ValueId id = 0; id < static_cast<ValueId>(writer.origins().size()); ++id) {
-    if (writer.origins()[static_cast<size_t>(id)] >= 0) written.try_emplace(writer.origins()[static_cast<size_t>(id)], id);
+    if (writer.origins()[static_cast<size_t>(id)] >= 0)
+      written.try_emplace(writer.origins()[static_cast<size_t>(id)], id);
   }
   size_t numOutputs = source.outputs.size();
   if (terminator->getNumOperands() != numOutputs + source.states.size()) {
@@ -101,7 +103,8 @@ Status writeStates(GraphWriter& writer, const graph::Graph& source, mlir::Operat
 
 Result<graph::Graph> exportGraph(mlir::ModuleOp module, const graph::Graph& source) {
   auto function = module.lookupSymbol<mlir::func::FuncOp>("main");
-  if (!function || !function.getBody().hasOneBlock()) return invalid_argument("module has no function @main of one block");
+  if (!function || !function.getBody().hasOneBlock())
+    return invalid_argument("module has no function @main of one block");
   GraphWriter writer(source);
   for (auto [index, argument] : llvm::enumerate(function.getArguments())) {
     QX_RETURN_IF_ERROR(writer.addArgument(argument, index < source.inputs.size()));

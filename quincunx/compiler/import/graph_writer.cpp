@@ -32,14 +32,16 @@ Result<Dim> GraphWriter::dim(mlir::AffineExpr size) const {
     dim.value += constant.getValue();
     return dim;
   }
-  if (auto product = llvm::dyn_cast<mlir::AffineBinaryOpExpr>(size); product && product.getKind() == mlir::AffineExprKind::Mul) {
+  if (auto product = llvm::dyn_cast<mlir::AffineBinaryOpExpr>(size);
+      product && product.getKind() == mlir::AffineExprKind::Mul) {
     auto factor = llvm::dyn_cast<mlir::AffineConstantExpr>(product.getRHS());
     if (!factor) return unimplemented("a size is not affine");
     dim.multiplier = factor.getValue();
     size = product.getLHS();
   }
   auto symbol = llvm::dyn_cast<mlir::AffineSymbolExpr>(size);
-  if (!symbol || symbol.getPosition() >= source_.symbols.size()) return unimplemented("a size is not affine in one symbol");
+  if (!symbol || symbol.getPosition() >= source_.symbols.size())
+    return unimplemented("a size is not affine in one symbol");
   dim.symbol = static_cast<int32_t>(symbol.getPosition());
   return dim;
 }

@@ -139,7 +139,9 @@ class GraphImporter {
     for (const graph::Argument& argument : node.arguments) read(argument);
     mlir::Operation* last = block->empty() ? nullptr : &block->back();
     auto first = [&] { return last ? std::next(last->getIterator()) : block->begin(); };
-    NodeImporter importer(graph_, index, builder_, [this](ValueId id) { return lookup(id); });
+    // Named, because the importer keeps a reference to it.
+    auto look = [this](ValueId id) { return lookup(id); };
+    NodeImporter importer(graph_, index, builder_, look);
     std::string reason;
     if (convert(importer, first, reason)) {
       for (auto [id, value] : llvm::zip_equal(node.results, importer.results())) {
@@ -213,7 +215,8 @@ class GraphImporter {
     for (mlir::Operation& op : llvm::make_range(first, last)) {
       llvm::SmallVector<int64_t> ids;
       for (mlir::Value result : op.getResults()) {
-        auto found = llvm::find_if(node.results, [&](ValueId id) { return values_[static_cast<size_t>(id)] == result; });
+        auto found =
+            llvm::find_if(node.results, [&](ValueId id) { return values_[static_cast<size_t>(id)] == result; });
         ids.push_back(found == node.results.end() ? -1 : *found);
       }
       op.setLoc(mfuse::originLocation(builder_.getContext(), {index}, ids));
@@ -240,9 +243,7 @@ class GraphImporter {
 
 }  // namespace
 
-void loadDialects(mlir::MLIRContext& context) {
-  context.loadDialect<mfuse::MFuseDialect, mlir::func::FuncDialect>();
-}
+void loadDialects(mlir::MLIRContext& context) { context.loadDialect<mfuse::MFuseDialect, mlir::func::FuncDialect>(); }
 
 Result<mlir::OwningOpRef<mlir::ModuleOp>> importGraph(const graph::Graph& graph, mlir::MLIRContext& context) {
   QX_RETURN_IF_ERROR(graph::verify(graph));

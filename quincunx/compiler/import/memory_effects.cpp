@@ -32,12 +32,43 @@ bool isRandom(std::string_view name) {
 }
 
 bool isView(std::string_view name) {
-  static constexpr std::array kNames = {
-      "alias",   "detach",     "view",    "_unsafe_view", "reshape",  "view_as",    "permute",    "transpose",
-      "t",       "numpy_T",    "expand",  "expand_as",    "squeeze",  "unsqueeze",  "slice",      "select",
-      "narrow",  "split",      "chunk",   "unbind",       "diagonal", "as_strided", "contiguous", "flatten",
-      "movedim", "unflatten",  "view_as_real", "view_as_complex", "split_with_sizes", "to",      "broadcast_to",
-      "type_as", "_to_copy",   "real",    "imag",         "swapaxes", "unfold"};
+  static constexpr std::array kNames = {"alias",
+                                        "detach",
+                                        "view",
+                                        "_unsafe_view",
+                                        "reshape",
+                                        "view_as",
+                                        "permute",
+                                        "transpose",
+                                        "t",
+                                        "numpy_T",
+                                        "expand",
+                                        "expand_as",
+                                        "squeeze",
+                                        "unsqueeze",
+                                        "slice",
+                                        "select",
+                                        "narrow",
+                                        "split",
+                                        "chunk",
+                                        "unbind",
+                                        "diagonal",
+                                        "as_strided",
+                                        "contiguous",
+                                        "flatten",
+                                        "movedim",
+                                        "unflatten",
+                                        "view_as_real",
+                                        "view_as_complex",
+                                        "split_with_sizes",
+                                        "to",
+                                        "broadcast_to",
+                                        "type_as",
+                                        "_to_copy",
+                                        "real",
+                                        "imag",
+                                        "swapaxes",
+                                        "unfold"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 

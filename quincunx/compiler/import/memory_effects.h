@@ -8,7 +8,8 @@
 
 namespace qx::compiler {
 
-// Whether a node changes one of its operands ("add_", ".out") or draws random numbers, so that it must stay where it is.
+// Whether a node changes one of its operands ("add_", ".out") or draws random numbers, so that it must stay where it
+// is.
 bool hasEffect(const graph::Node& node);
 
 // The value that a node changes; kNoValue if it changes none.

@@ -118,8 +118,8 @@ mlir::Value NodeImporter::scalar(size_t index) {
   if (const auto* value = get<bool>(node_, index)) attribute = builder_.getI64IntegerAttr(*value);
   if (const auto* dim = get<graph::Dim>(node_, index)) {
     if (!dim->is_known()) {
-      auto map = mlir::AffineMap::get(0, static_cast<unsigned>(graph_.symbols.size()),
-                                      importDim(*dim, builder_.getContext()));
+      auto map =
+          mlir::AffineMap::get(0, static_cast<unsigned>(graph_.symbols.size()), importDim(*dim, builder_.getContext()));
       return mfuse::SizeOp::create(builder_, location_, builder_.getI64Type(), map);
     }
     attribute = builder_.getI64IntegerAttr(dim->value);

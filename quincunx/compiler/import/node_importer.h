@@ -51,8 +51,8 @@ class NodeImporter {
   // Whether another node or the graph's outputs and states read a result.
   bool isUsed(size_t index) const;
 
-  // Emitters. Types follow from the operands, shapes by broadcasting; null operands or shapes that do not broadcast give
-  // null, which all of them pass on.
+  // Emitters. Types follow from the operands, shapes by broadcasting; null operands or shapes that do not broadcast
+  // give null, which all of them pass on.
   mlir::Value constant(double value);
   mlir::Value unary(mfuse::UnaryKind kind, mlir::Value input);
   mlir::Value binary(mfuse::BinaryKind kind, mlir::Value lhs, mlir::Value rhs);

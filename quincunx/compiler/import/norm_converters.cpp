@@ -22,8 +22,8 @@ bool convertSoftmax(NodeImporter& node, bool logarithm) {
   if (!isFloat(input) || !dim || dim->size() != 1) return false;
   auto dims = NodeImporter::normalizeDims(*dim, typeOf(input).getRank());
   if (!dims) return false;
-  return node.finish(0, mfuse::SoftmaxOp::create(node.builder(), node.location(), input.getType(), input,
-                                                 dims->front(), logarithm));
+  return node.finish(
+      0, mfuse::SoftmaxOp::create(node.builder(), node.location(), input.getType(), input, dims->front(), logarithm));
 }
 
 // How many trailing dimensions an argument `normalized_shape` names; nullopt unless they are the operand's.
@@ -39,7 +39,8 @@ std::optional<int64_t> numNormalized(NodeImporter& node, size_t argument) {
 }
 
 bool isParameter(mlir::Value parameter, mlir::RankedTensorType type, int64_t count) {
-  return !parameter || (typeOf(parameter).getRank() == count && typeOf(parameter).getElementType() == type.getElementType());
+  return !parameter ||
+         (typeOf(parameter).getRank() == count && typeOf(parameter).getElementType() == type.getElementType());
 }
 
 // The norm in primitive operations, with its mean and 1/std, which the backward pass reads.
@@ -62,12 +63,13 @@ bool convertLayerNorm(NodeImporter& node) {
   auto type = typeOf(node.tensor(0));
   auto count = numNormalized(node, 1);
   auto eps = node.number(4);
-  if (!count || !eps || !isParameter(node.tensor(2), type, *count) || !isParameter(node.tensor(3), type, *count)) return false;
+  if (!count || !eps || !isParameter(node.tensor(2), type, *count) || !isParameter(node.tensor(3), type, *count))
+    return false;
   bool native = node.node().results.size() == 3;
   if (native && (node.isUsed(1) || node.isUsed(2))) return convertLayerNormWithStatistics(node, *count, *eps);
-  return node.finish(0, mfuse::LayerNormOp::create(node.builder(), node.location(), type, node.tensor(0), node.tensor(2),
-                                                   node.tensor(3), static_cast<uint64_t>(*count), llvm::APFloat(*eps),
-                                                   llvm::APFloat(0.0), false));
+  return node.finish(0, mfuse::LayerNormOp::create(node.builder(), node.location(), type, node.tensor(0),
+                                                   node.tensor(2), node.tensor(3), static_cast<uint64_t>(*count),
+                                                   llvm::APFloat(*eps), llvm::APFloat(0.0), false));
 }
 
 // rms_norm: (input, normalized_shape, weight, eps); _fused_rms_norm also gives 1/rms.

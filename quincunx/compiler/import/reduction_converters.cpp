@@ -32,7 +32,8 @@ bool convertReduce(NodeImporter& node, ReduceKind kind, size_t dimsArgument, siz
   bool keepdim = node.boolean(keepdimArgument).value_or(false);
   // A wrong dtype argument and integer means are PyTorch's errors, not ours to reproduce.
   mlir::Value input = node.cast(node.tensor(0), node.resultElement());
-  if (!dims || llvm::isa<mlir::ComplexType>(node.resultElement()) || (kind == ReduceKind::mean && !isFloat(input))) return false;
+  if (!dims || llvm::isa<mlir::ComplexType>(node.resultElement()) || (kind == ReduceKind::mean && !isFloat(input)))
+    return false;
   bool logical = kind == ReduceKind::any || kind == ReduceKind::all;
   if (logical && !mlir::getElementTypeOrSelf(node.tensor(0).getType()).isInteger(1)) return false;
   return node.finish(0, node.reduce(kind, input, *dims, keepdim));
@@ -58,8 +59,8 @@ bool convertVariance(NodeImporter& node, bool root, bool unbiased) {
 
 bool convertVarianceAndMean(NodeImporter& node) {
   if (node.node().results.size() != 2 || !node.resultType(1) || !convertVariance(node, false, false)) return false;
-  return node.finish(1, node.reduce(ReduceKind::mean, node.tensor(0), *reducedDims(node, 1),
-                                    node.boolean(3).value_or(false)));
+  return node.finish(
+      1, node.reduce(ReduceKind::mean, node.tensor(0), *reducedDims(node, 1), node.boolean(3).value_or(false)));
 }
 
 // The Euclidean norm; other orders are left alone.

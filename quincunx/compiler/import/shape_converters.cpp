@@ -1,4 +1,5 @@
-// Operators that arrange elements anew. The graph states the type of each result, so that sizes need no arithmetic here.
+// Operators that arrange elements anew. The graph states the type of each result, so that sizes need no arithmetic
+// here.
 #include "quincunx/compiler/dialect/shapes.h"
 #include "quincunx/compiler/import/converters.h"
 
@@ -153,8 +154,8 @@ bool convertCat(NodeImporter& node, bool stack) {
     if (!stack) continue;
     auto sizes = mfuse::dimSizes(typeOf(input));
     sizes.insert(sizes.begin() + *dim, node.builder().getAffineConstantExpr(1));
-    input = node.reshape(input, mfuse::tensorType(sizes, static_cast<unsigned>(node.graph().symbols.size()),
-                                                  type.getElementType()));
+    input = node.reshape(
+        input, mfuse::tensorType(sizes, static_cast<unsigned>(node.graph().symbols.size()), type.getElementType()));
   }
   return node.finish(0, mfuse::CatOp::create(node.builder(), node.location(), type, *inputs, *dim));
 }
@@ -168,8 +169,8 @@ void addShapeConverters(ConverterTable& table) {
     table["aten." + std::string(name)] = convertReshape;
   }
   // The values of the operand; the importer sees to it that a copy of what is written to later stays a copy.
-  for (const char* name : {"alias.default", "detach.default", "clone.default", "contiguous.default",
-                           "lift_fresh_copy.default"}) {
+  for (const char* name :
+       {"alias.default", "detach.default", "clone.default", "contiguous.default", "lift_fresh_copy.default"}) {
     table["aten." + std::string(name)] = [](NodeImporter& n) {
       return n.tensor(0) && n.resultType(0) && typeOf(n.tensor(0)).getElementType() == n.resultElement() &&
              n.finish(0, n.tensor(0));

@@ -26,7 +26,8 @@ Status writeUnary(GraphWriter& writer, mfuse::UnaryOp op) {
       QX_ASSIGN_OR_RETURN(ValueId gate, writer.addInner("aten.sigmoid.default", {TensorRef{scaled}}, type));
       return writer.add("aten.mul.Tensor", {input, TensorRef{gate}}, op->getResults());
     }
-    default: return writer.add("aten." + stringifyUnaryKind(op.getKind()).str() + ".default", {input}, op->getResults());
+    default:
+      return writer.add("aten." + stringifyUnaryKind(op.getKind()).str() + ".default", {input}, op->getResults());
   }
 }
 
@@ -40,19 +41,20 @@ Result<Argument> scalarTensor(GraphWriter& writer, mlir::Value scalar, mlir::Ran
   }
   QX_ASSIGN_OR_RETURN(DType dtype, mfuse::dtypeOf(element));
   std::vector<Argument> arguments = {std::vector<Dim>(), value, dtype, {}, {}, {}};
-  QX_ASSIGN_OR_RETURN(ValueId id, writer.addInner("aten.full.default", std::move(arguments),
-                                                  mlir::RankedTensorType::get({}, element)));
+  QX_ASSIGN_OR_RETURN(
+      ValueId id, writer.addInner("aten.full.default", std::move(arguments), mlir::RankedTensorType::get({}, element)));
   return Argument(TensorRef{id});
 }
 
 Status writeActivationProduct(GraphWriter& writer, mfuse::BinaryOp op) {
-  if (isScalar(op.getLhs()) || isScalar(op.getRhs())) return unimplemented("mfuse.binary of an activation with a scalar");
+  if (isScalar(op.getLhs()) || isScalar(op.getRhs()))
+    return unimplemented("mfuse.binary of an activation with a scalar");
   auto type = llvm::cast<mlir::RankedTensorType>(op.getLhs().getType());
   bool swiglu = op.getKind() == BinaryKind::swiglu;
   std::vector<Argument> arguments = {writer.tensor(op.getLhs())};
   if (!swiglu) arguments.push_back(std::string(op.getKind() == BinaryKind::geglu_tanh ? "tanh" : "none"));
-  QX_ASSIGN_OR_RETURN(ValueId gate, writer.addInner(swiglu ? "aten.silu.default" : "aten.gelu.default",
-                                                    std::move(arguments), type));
+  QX_ASSIGN_OR_RETURN(ValueId gate,
+                      writer.addInner(swiglu ? "aten.silu.default" : "aten.gelu.default", std::move(arguments), type));
   return writer.add("aten.mul.Tensor", {TensorRef{gate}, writer.tensor(op.getRhs())}, op->getResults());
 }
 
@@ -97,7 +99,8 @@ Status writeCompare(GraphWriter& writer, mfuse::CompareOp op) {
   QX_ASSIGN_OR_RETURN(Argument first, writer.tensorOrScalar(op.getLhs()));
   QX_ASSIGN_OR_RETURN(Argument second, writer.tensorOrScalar(op.getRhs()));
   if (isScalar(op.getLhs())) {
-    QX_ASSIGN_OR_RETURN(first, scalarTensor(writer, op.getLhs(), llvm::cast<mlir::RankedTensorType>(op.getRhs().getType())));
+    QX_ASSIGN_OR_RETURN(first,
+                        scalarTensor(writer, op.getLhs(), llvm::cast<mlir::RankedTensorType>(op.getRhs().getType())));
   }
   std::string name = "aten." + stringifyPredicate(op.getPredicate()).str();
   return writer.add(name + (isScalar(op.getRhs()) ? ".Scalar" : ".Tensor"), {first, second}, op->getResults());

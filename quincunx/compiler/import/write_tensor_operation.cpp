@@ -53,8 +53,8 @@ Status writeSlice(GraphWriter& writer, mfuse::SliceOp op) {
   QX_ASSIGN_OR_RETURN(Dim size, writer.dim(mfuse::dimSize(op.getType(), dim)));
   // One past the last element; a step beyond it would be rounded down all the same.
   Dim end = affine(size, step, start - step + 1);
-  return writer.add("aten.slice.Tensor",
-                    {writer.tensor(op.getInput()), known(dim), known(start), end, known(step)}, op->getResults());
+  return writer.add("aten.slice.Tensor", {writer.tensor(op.getInput()), known(dim), known(start), end, known(step)},
+                    op->getResults());
 }
 
 Status writeReduce(GraphWriter& writer, mfuse::ReduceOp op) {
@@ -98,7 +98,8 @@ Status writeMatmul(GraphWriter& writer, mfuse::MatmulOp op) {
   if (op.getTransposeLhs()) {
     QX_ASSIGN_OR_RETURN(lhs, transposed(writer, op.getLhs()));
   }
-  bool linear = typeOf(op.getRhs()).getRank() == 2 && (op.getBias() || op.getTransposeRhs() || op.getType().getRank() > 2);
+  bool linear =
+      typeOf(op.getRhs()).getRank() == 2 && (op.getBias() || op.getTransposeRhs() || op.getType().getRank() > 2);
   if (linear != op.getTransposeRhs()) {
     QX_ASSIGN_OR_RETURN(rhs, transposed(writer, op.getRhs()));
   }
@@ -148,10 +149,12 @@ Status writeRearrangement(GraphWriter& writer, mlir::Operation& op) {
   if (auto cat = llvm::dyn_cast<mfuse::CatOp>(op)) {
     std::vector<TensorRef> inputs;
     for (mlir::Value input : cat.getInputs()) inputs.push_back({writer.value(input)});
-    return writer.add("aten.cat.default", {std::move(inputs), known(static_cast<int64_t>(cat.getDim()))}, op.getResults());
+    return writer.add("aten.cat.default", {std::move(inputs), known(static_cast<int64_t>(cat.getDim()))},
+                      op.getResults());
   }
   Argument input = writer.tensor(op.getOperand(0));
-  if (llvm::isa<mfuse::ReshapeOp>(op)) return writer.add("aten.reshape.default", {input, std::move(shape)}, op.getResults());
+  if (llvm::isa<mfuse::ReshapeOp>(op))
+    return writer.add("aten.reshape.default", {input, std::move(shape)}, op.getResults());
   return writer.add("aten.expand.default", {input, std::move(shape), false}, op.getResults());
 }
 

@@ -233,9 +233,9 @@ struct MatmulPattern : mlir::OpRewritePattern<mfuse::MatmulOp> {
   mlir::LogicalResult matchAndRewrite(mfuse::MatmulOp op, mlir::PatternRewriter& rewriter) const override {
     if (!op.getBias() && !op.getActivation() && !op.getResidual()) return mlir::failure();
     Emitter emit(rewriter, op);
-    mlir::Value value = mfuse::MatmulOp::create(rewriter, mfuse::innerOrigin(op), op.getType(), op.getLhs(), op.getRhs(),
-                                                mlir::Value(), mlir::Value(), op.getTransposeLhs(), op.getTransposeRhs(),
-                                                mfuse::UnaryKindAttr());
+    mlir::Value value =
+        mfuse::MatmulOp::create(rewriter, mfuse::innerOrigin(op), op.getType(), op.getLhs(), op.getRhs(), mlir::Value(),
+                                mlir::Value(), op.getTransposeLhs(), op.getTransposeRhs(), mfuse::UnaryKindAttr());
     value = emit.wide(value);
     if (op.getBias()) value = emit.add(value, emit.wide(op.getBias()));
     if (op.getActivation()) value = activation(emit, *op.getActivation(), value);

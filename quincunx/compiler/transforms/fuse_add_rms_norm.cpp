@@ -29,8 +29,8 @@ struct AddRmsNormPattern : mlir::OpRewritePattern<mfuse::RmsNormOp> {
     if (mlir::failed(match.guard({add}))) return mlir::failure();
     match.accept();
     rewriter.setInsertionPointAfter(add);
-    auto fused = mfuse::AddRmsNormOp::create(rewriter, match.location({root, sum}), root.getType(), root.getType(), lhs, rhs,
-                                             root.getWeight(), root.getEps());
+    auto fused = mfuse::AddRmsNormOp::create(rewriter, match.location({root, sum}), root.getType(), root.getType(), lhs,
+                                             rhs, root.getWeight(), root.getEps());
     rewriter.replaceAllUsesWith(sum, fused.getSum());
     rewriter.replaceOp(root, fused.getResult());
     return mlir::success();

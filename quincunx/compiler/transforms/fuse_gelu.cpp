@@ -54,7 +54,8 @@ mlir::Value erfOperand(Match& match, mlir::Value argument, double& scale) {
 bool isMonomial(Match& match, mlir::Value value, mlir::Value x, double coefficient, size_t power) {
   size_t start = match.mark();
   Product product = match.product(value, {x});
-  if (isClose(product.coefficient, coefficient) && hasFactors(product, llvm::SmallVector<mlir::Value>(power, x))) return true;
+  if (isClose(product.coefficient, coefficient) && hasFactors(product, llvm::SmallVector<mlir::Value>(power, x)))
+    return true;
   match.rewind(start);
   return false;
 }
@@ -129,10 +130,12 @@ struct GeluPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
     if (gate.getKind() == UnaryKind::erf) {
       double scale = 0;
       erfOperand(match, gate.getInput(), scale);
-      if (!isClose(scale, std::numbers::sqrt2 / 2)) return match.reject("erf of " + std::to_string(scale) + " x, expected 1 / sqrt(2)");
+      if (!isClose(scale, std::numbers::sqrt2 / 2))
+        return match.reject("erf of " + std::to_string(scale) + " x, expected 1 / sqrt(2)");
     } else {
       kind = UnaryKind::gelu_tanh;
-      if (!isTanhArgument(match, gate.getInput(), x)) return match.reject("tanh is not of sqrt(2/pi) (x + 0.044715 x^3)");
+      if (!isTanhArgument(match, gate.getInput(), x))
+        return match.reject("tanh is not of sqrt(2/pi) (x + 0.044715 x^3)");
     }
     return replace(match, root, kind, x, rewriter);
   }

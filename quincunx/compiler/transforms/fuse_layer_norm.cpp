@@ -22,7 +22,8 @@ struct Variance {
 
 std::optional<Variance> matchVariance(Match& match, mlir::Value value) {
   if (auto op = match.take<mfuse::VarianceOp>(value)) {
-    return Variance{llvm::to_vector(op.getDims()), op.getKeepdim(), op.getCorrection().convertToDouble(), op.getInput()};
+    return Variance{llvm::to_vector(op.getDims()), op.getKeepdim(), op.getCorrection().convertToDouble(),
+                    op.getInput()};
   }
   std::optional<Mean> mean = matchMean(match, value);
   mlir::Value centred = mean ? matchSquare(match, mean->input) : mlir::Value();
@@ -74,7 +75,8 @@ struct LayerNormPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
     if (!isTrailing(mean.dims, type.getRank())) return match.reject("the dims are not the last ones");
     if (!mean.keepdim || !variance.keepdim) return match.reject("mean or variance does not keep its dims");
     if (!mean.rightCount) return match.reject("the sum is divided by another number than the count");
-    if (variance.correction != 0.0 && variance.correction != 1.0) return match.reject("a correction other than 0 and 1");
+    if (variance.correction != 0.0 && variance.correction != 1.0)
+      return match.reject("a correction other than 0 and 1");
     if (!(eps >= 0.0)) return match.reject("eps is negative");
     if (mlir::failed(match.guard())) return mlir::failure();
     match.accept();
@@ -101,10 +103,10 @@ struct LayerNormParameterPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
       if (!parameter) return match.reject("the other operand is not a parameter of the normalised dims");
       if (mlir::failed(match.guard())) return mlir::failure();
       match.accept();
-      rewriter.replaceOp(root, mfuse::LayerNormOp::create(
-                                   rewriter, match.location({root}), norm.getType(), norm.getInput(),
-                                   isWeight ? parameter : norm.getWeight(), isWeight ? mlir::Value() : parameter,
-                                   norm.getNumDims(), norm.getEps(), norm.getCorrection(), norm.getEpsOutside()));
+      rewriter.replaceOp(root, mfuse::LayerNormOp::create(rewriter, match.location({root}), norm.getType(),
+                                                          norm.getInput(), isWeight ? parameter : norm.getWeight(),
+                                                          isWeight ? mlir::Value() : parameter, norm.getNumDims(),
+                                                          norm.getEps(), norm.getCorrection(), norm.getEpsOutside()));
       return mlir::success();
     }
     return mlir::failure();

@@ -34,17 +34,17 @@ struct Epilogue {
 };
 
 // Puts the product with its new epilogue in the place of `root`, under root's shape.
-void replace(Match& match, mlir::Operation* root, MatmulOp product, Epilogue epilogue, mlir::PatternRewriter& rewriter) {
+void replace(Match& match, mlir::Operation* root, MatmulOp product, Epilogue epilogue,
+             mlir::PatternRewriter& rewriter) {
   mlir::Value result = root->getResult(0);
   auto type = product.getType();
   bool reshaped = result.getType() != type;
   if (epilogue.residual && reshaped) {
     epilogue.residual = mfuse::ReshapeOp::create(rewriter, mfuse::innerOrigin(root), type, epilogue.residual);
   }
-  mlir::Value fused =
-      MatmulOp::create(rewriter, match.location({reshaped ? mlir::Value() : result}), type, product.getLhs(), product.getRhs(),
-                       epilogue.bias, epilogue.residual, product.getTransposeLhs(), product.getTransposeRhs(),
-                       epilogue.activation);
+  mlir::Value fused = MatmulOp::create(rewriter, match.location({reshaped ? mlir::Value() : result}), type,
+                                       product.getLhs(), product.getRhs(), epilogue.bias, epilogue.residual,
+                                       product.getTransposeLhs(), product.getTransposeRhs(), epilogue.activation);
   if (reshaped) fused = mfuse::ReshapeOp::create(rewriter, match.location({result}), result.getType(), fused);
   match.accept();
   rewriter.replaceOp(root, fused);
@@ -60,7 +60,8 @@ struct ActivationPattern : mlir::OpRewritePattern<mfuse::UnaryOp> {
     if (!mfuse::isMatmulActivation(root.getKind())) {
       return match.reject(mfuse::stringifyUnaryKind(root.getKind()) + " is no activation");
     }
-    if (product.getActivation() || product.getResidual()) return match.reject("the product has an activation or a residual");
+    if (product.getActivation() || product.getResidual())
+      return match.reject("the product has an activation or a residual");
     if (mlir::failed(match.guard())) return mlir::failure();
     replace(match, root, product, {product.getBias(), root.getKindAttr(), {}}, rewriter);
     return mlir::success();
@@ -82,7 +83,8 @@ struct SumPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
       if (bias && (product.getBias() || product.getActivation() || product.getResidual())) {
         return match.reject("the product has an epilogue");
       }
-      if (!bias && other.getType() != root.getType()) return match.reject("neither a bias of the columns nor of the result's type");
+      if (!bias && other.getType() != root.getType())
+        return match.reject("neither a bias of the columns nor of the result's type");
       if (!bias && product.getResidual()) return match.reject("the product has a residual");
       if (mlir::failed(match.guard())) return mlir::failure();
       if (bias) {
@@ -124,8 +126,8 @@ struct TransposePattern : mlir::OpRewritePattern<MatmulOp> {
     if (permutes.empty() || mlir::failed(match.guard(permutes))) return mlir::failure();
     match.accept();
     rewriter.replaceOp(root, MatmulOp::create(rewriter, match.location({root.getResult()}), root.getType(), operands[0],
-                                              operands[1], root.getBias(), root.getResidual(), transposed[0], transposed[1],
-                                              root.getActivationAttr()));
+                                              operands[1], root.getBias(), root.getResidual(), transposed[0],
+                                              transposed[1], root.getActivationAttr()));
     return mlir::success();
   }
 };

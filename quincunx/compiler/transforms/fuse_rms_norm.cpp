@@ -30,14 +30,15 @@ struct RmsNormPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
     if (!llvm::isa<mlir::FloatType>(type.getElementType()) || type != root.getType()) {
       return match.reject("the operand's type is not the result's");
     }
-    if (mean->dims.size() != 1 || mean->dims.front() != type.getRank() - 1) return match.reject("the mean is not over the last dim alone");
+    if (mean->dims.size() != 1 || mean->dims.front() != type.getRank() - 1)
+      return match.reject("the mean is not over the last dim alone");
     if (!mean->keepdim) return match.reject("the mean does not keep its dim");
     if (!mean->rightCount) return match.reject("the sum is divided by another number than the last dim's size");
     if (!(eps >= 0.0)) return match.reject("eps is negative");
     if (mlir::failed(match.guard())) return mlir::failure();
     match.accept();
-    rewriter.replaceOp(root, mfuse::RmsNormOp::create(rewriter, match.location({root}), type, x, mlir::Value(),
-                                                      llvm::APFloat(eps)));
+    rewriter.replaceOp(
+        root, mfuse::RmsNormOp::create(rewriter, match.location({root}), type, x, mlir::Value(), llvm::APFloat(eps)));
     return mlir::success();
   }
 };
@@ -57,8 +58,8 @@ struct RmsNormWeightPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
       if (!weight) return match.reject("the factor is not a weight of the last dim");
       if (mlir::failed(match.guard())) return mlir::failure();
       match.accept();
-      rewriter.replaceOp(root, mfuse::RmsNormOp::create(rewriter, match.location({root}), norm.getType(), norm.getInput(),
-                                                        weight, norm.getEps()));
+      rewriter.replaceOp(root, mfuse::RmsNormOp::create(rewriter, match.location({root}), norm.getType(),
+                                                        norm.getInput(), weight, norm.getEps()));
       return mlir::success();
     }
     return mlir::failure();
@@ -80,7 +81,8 @@ struct RmsNormCastPattern : mlir::OpRewritePattern<mfuse::CastOp> {
     if (type != root.getType() || !llvm::isa<mlir::FloatType>(type.getElementType())) {
       return match.reject("the casts before and after differ");
     }
-    if (weight && tensorTypeOf(weight).getElementType() != type.getElementType()) return match.reject("the weight stays f32");
+    if (weight && tensorTypeOf(weight).getElementType() != type.getElementType())
+      return match.reject("the weight stays f32");
     // The operand's cast and the weight's may serve others too; they are cheap to leave.
     llvm::SmallVector<mlir::Operation*> shared = {inner};
     if (weight != norm.getWeight()) shared.push_back(norm.getWeight().getDefiningOp());

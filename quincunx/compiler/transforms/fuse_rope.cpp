@@ -94,7 +94,8 @@ std::optional<Rotation> matchPairRotation(Match& match, mlir::Value value) {
   if (!even || even->of != odd->of) return std::nullopt;
   Rotation rotation{even->of, RopeStyle::interleaved, nullptr};
   int64_t size = lastSize(even->of);
-  if (static_cast<int64_t>(cat.getDim()) != lastDim(cat) || lastSize(cat) != 2 || value.getType() != even->of.getType()) {
+  if (static_cast<int64_t>(cat.getDim()) != lastDim(cat) || lastSize(cat) != 2 ||
+      value.getType() != even->of.getType()) {
     rotation.problem = "the pairs are not stacked along a new last dim";
   } else if (mlir::ShapedType::isDynamic(size) || size % 2 != 0) {
     rotation.problem = "the last size is not known and even";
@@ -194,8 +195,8 @@ struct RopeHalvesPattern : mlir::OpRewritePattern<mfuse::CatOp> {
     if (mlir::failed(match.guard())) return mlir::failure();
     match.accept();
     mlir::Value x = lower->of, wideCos = twice(cos, root, rewriter), wideSin = twice(sin, root, rewriter);
-    rewriter.replaceOp(root, mfuse::RopeOp::create(rewriter, match.location({root.getResult()}), root.getType(), x, wideCos,
-                                                   wideSin, RopeStyle::half));
+    rewriter.replaceOp(root, mfuse::RopeOp::create(rewriter, match.location({root.getResult()}), root.getType(), x,
+                                                   wideCos, wideSin, RopeStyle::half));
     return mlir::success();
   }
 

@@ -17,9 +17,9 @@ struct SwigluPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
   mlir::LogicalResult matchAndRewrite(mfuse::BinaryOp root, mlir::PatternRewriter& rewriter) const override {
     if (root.getKind() != BinaryKind::mul) return mlir::failure();
     for (auto [activated, up] : {std::pair(root.getLhs(), root.getRhs()), std::pair(root.getRhs(), root.getLhs())}) {
-      for (auto [unary, binary] : {std::pair(UnaryKind::silu, BinaryKind::swiglu),
-                                   std::pair(UnaryKind::gelu_erf, BinaryKind::geglu_erf),
-                                   std::pair(UnaryKind::gelu_tanh, BinaryKind::geglu_tanh)}) {
+      for (auto [unary, binary] :
+           {std::pair(UnaryKind::silu, BinaryKind::swiglu), std::pair(UnaryKind::gelu_erf, BinaryKind::geglu_erf),
+            std::pair(UnaryKind::gelu_tanh, BinaryKind::geglu_tanh)}) {
         Match match("swiglu", root);
         mlir::Value gate = match.unary(activated, unary);
         if (!gate) continue;
@@ -28,7 +28,8 @@ struct SwigluPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
         }
         if (mlir::failed(match.guard())) return mlir::failure();
         match.accept();
-        rewriter.replaceOp(root, mfuse::BinaryOp::create(rewriter, match.location({root}), root.getType(), binary, gate, up));
+        rewriter.replaceOp(root,
+                           mfuse::BinaryOp::create(rewriter, match.location({root}), root.getType(), binary, gate, up));
         return mlir::success();
       }
     }

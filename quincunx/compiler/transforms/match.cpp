@@ -27,7 +27,9 @@ bool commutes(BinaryKind kind) { return kind == BinaryKind::add || kind == Binar
 
 }  // namespace
 
-mlir::RankedTensorType tensorTypeOf(mlir::Value value) { return llvm::dyn_cast<mlir::RankedTensorType>(value.getType()); }
+mlir::RankedTensorType tensorTypeOf(mlir::Value value) {
+  return llvm::dyn_cast<mlir::RankedTensorType>(value.getType());
+}
 
 std::optional<double> knownNumber(mlir::Value value) {
   mlir::Operation* op = value.getDefiningOp();

@@ -33,7 +33,8 @@ bool isSum(mlir::Value value) {
 Normalized matchNormalized(Match& match, mfuse::BinaryOp root) {
   size_t start = match.mark();
   if (root.getKind() == BinaryKind::mul) {
-    for (auto [numerator, factor] : {std::pair(root.getLhs(), root.getRhs()), std::pair(root.getRhs(), root.getLhs())}) {
+    for (auto [numerator, factor] :
+         {std::pair(root.getLhs(), root.getRhs()), std::pair(root.getRhs(), root.getLhs())}) {
       mlir::Value radicand = inverseRoot(match, factor);
       if (radicand && isSum(radicand)) return {numerator, radicand};
       match.rewind(start);

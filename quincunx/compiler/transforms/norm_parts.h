@@ -11,8 +11,8 @@ struct Normalized {
   mlir::Value radicand;
 };
 
-// numerator * rsqrt(radicand) in any order and spelling (rsqrt, pow -0.5, 1 / sqrt), or numerator / sqrt(radicand), where
-// the radicand is a sum. Null members if `root` is neither.
+// numerator * rsqrt(radicand) in any order and spelling (rsqrt, pow -0.5, 1 / sqrt), or numerator / sqrt(radicand),
+// where the radicand is a sum. Null members if `root` is neither.
 Normalized matchNormalized(Match& match, mfuse::BinaryOp root);
 
 // radicand = inner + eps. False, with nothing taken, if it is not.
@@ -30,8 +30,8 @@ std::optional<Mean> matchMean(Match& match, mlir::Value value);
 // Whether value is x * x or pow(x, 2): gives x.
 mlir::Value matchSquare(Match& match, mlir::Value value);
 
-// A parameter of `count` trailing dims of `type`: itself, or what a reshape or broadcast that only adds leading ones was
-// made from. Null if `value` is something else.
+// A parameter of `count` trailing dims of `type`: itself, or what a reshape or broadcast that only adds leading ones
+// was made from. Null if `value` is something else.
 mlir::Value parameterOf(mlir::Value value, mlir::RankedTensorType type, int64_t count);
 
 }  // namespace qx::compiler

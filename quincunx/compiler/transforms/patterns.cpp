@@ -48,7 +48,8 @@ class Listener {
     std::string text = diagnostic.str();
     if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error && error.empty()) error = text;
     size_t colon = text.find(": ");
-    if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Remark || colon == std::string::npos) return mlir::success();
+    if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Remark || colon == std::string::npos)
+      return mlir::success();
     llvm::SmallVector<int64_t> nodes = mfuse::sourceNodes(diagnostic.getLocation());
     Candidate candidate{text.substr(0, colon), {nodes.begin(), nodes.end()}, false, text.substr(colon + 2)};
     candidate.fused = candidate.reason == "fused";
@@ -90,7 +91,8 @@ std::vector<std::string> patternNames() {
 Status runPatterns(mlir::ModuleOp module, const PatternOptions& options, std::vector<Candidate>& candidates) {
   for (const auto& [name, on] : options.enabled) {
     bool known = llvm::any_of(kPatterns, [&](const Pattern& pattern) { return pattern.name == name; });
-    if (!known) return invalid_argument("patterns has \"" + name + "\", expected one of " + llvm::join(patternNames(), ", "));
+    if (!known)
+      return invalid_argument("patterns has \"" + name + "\", expected one of " + llvm::join(patternNames(), ", "));
   }
   std::vector<std::unique_ptr<mlir::Pass>> passes;
   passes.push_back(mlir::createCanonicalizerPass());

@@ -1,0 +1,135 @@
+// RUN: %qx-opt %s --qx-fuse-matmul-epilogue --verify-diagnostics | %FileCheck %s
+!a = tensor<6x4xf32>
+!b = tensor<4x8xf32>
+!t = tensor<6x8xf32>
+!r = tensor<2x3x8xf32>
+!w = tensor<8xf32>
+
+// CHECK-LABEL: @bias_activation_residual
+// CHECK-NEXT: mfuse.matmul %arg0, %arg1 transposed bias %arg2 activation gelu_erf residual %arg3
+// CHECK-NEXT: return
+func.func @bias_activation_residual(%x: !a, %w: tensor<8x4xf32>, %bias: !w, %res: !t) -> !t {
+  %wt = mfuse.permute %w [1, 0] : (tensor<8x4xf32>) -> !b
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %m = mfuse.matmul %x, %wt : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary add %m, %bias : (!t, !w) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %g = mfuse.unary gelu_erf %s : (!t) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %y = mfuse.binary add %res, %g : (!t, !t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @across_a_reshape
+// CHECK: %[[R:.*]] = mfuse.reshape %arg3
+// CHECK: %[[M:.*]] = mfuse.matmul %arg0, %arg1 bias %arg2 residual %[[R]]
+// CHECK-NEXT: mfuse.reshape %[[M]]
+// CHECK-NEXT: return
+func.func @across_a_reshape(%x: !a, %w: !b, %bias: !w, %res: !r) -> !r {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  %v = mfuse.reshape %m : (!t) -> !r
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary add %v, %bias : (!r, !w) -> !r
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %y = mfuse.binary add %s, %res : (!r, !r) -> !r
+  return %y : !r
+}
+
+// CHECK-LABEL: @bias_of_the_rows
+// CHECK-NOT: bias
+func.func @bias_of_the_rows(%x: !a, %w: !b, %rows: tensor<6x1xf32>) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: neither a bias of the columns nor of the result's type}}
+  %y = mfuse.binary add %m, %rows : (!t, tensor<6x1xf32>) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @bias_after_activation
+// CHECK: mfuse.matmul %arg0, %arg1 activation relu
+// CHECK-NEXT: mfuse.binary add
+func.func @bias_after_activation(%x: !a, %w: !b, %bias: !w) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %g = mfuse.unary relu %m : (!t) -> !t
+  // expected-remark @below {{matmul_epilogue: the product has an epilogue}}
+  %y = mfuse.binary add %g, %bias : (!t, !w) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @activation_after_residual
+// CHECK: mfuse.matmul %arg0, %arg1 residual %arg2
+// CHECK-NEXT: mfuse.unary relu
+func.func @activation_after_residual(%x: !a, %w: !b, %res: !t) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary add %m, %res : (!t, !t) -> !t
+  // expected-remark @below {{matmul_epilogue: the product has an activation or a residual}}
+  %y = mfuse.unary relu %s : (!t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @second_user
+// CHECK-NOT: bias
+func.func @second_user(%x: !a, %w: !b, %bias: !w) -> (!t, !t) {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: an inner result of mfuse.matmul has another user, func.return}}
+  %y = mfuse.binary add %m, %bias : (!t, !w) -> !t
+  return %y, %m : !t, !t
+}
+
+// CHECK-LABEL: @not_an_activation
+// CHECK-NOT: activation
+func.func @not_an_activation(%x: !a, %w: !b) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: exp is no activation}}
+  %y = mfuse.unary exp %m : (!t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @scalar_sum
+// CHECK-NOT: bias
+func.func @scalar_sum(%x: !a, %w: !b) -> !t {
+  %c = mfuse.scalar 1.0 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: a scalar is added}}
+  %y = mfuse.binary add %m, %c : (!t, f64) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @broadcast_product
+// CHECK-NOT: residual
+func.func @broadcast_product(%x: !a, %w: !b, %res: tensor<5x6x8xf32>) -> tensor<5x6x8xf32> {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: the sum broadcasts the product}}
+  %y = mfuse.binary add %m, %res : (!t, tensor<5x6x8xf32>) -> tensor<5x6x8xf32>
+  return %y : tensor<5x6x8xf32>
+}
+
+// The columns become rows: a bias of 6 is not one of the 8 columns.
+// CHECK-LABEL: @reshape_of_the_columns
+// CHECK-NOT: bias
+func.func @reshape_of_the_columns(%x: !a, %w: !b, %bias: tensor<6xf32>) -> tensor<8x6xf32> {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  %v = mfuse.reshape %m : (!t) -> tensor<8x6xf32>
+  %y = mfuse.binary add %v, %bias : (tensor<8x6xf32>, tensor<6xf32>) -> tensor<8x6xf32>
+  return %y : tensor<8x6xf32>
+}
+
+// CHECK-LABEL: @other_permutation
+// CHECK: mfuse.permute
+// CHECK-NOT: transposed
+func.func @other_permutation(%x: tensor<2x6x4xf32>, %w: tensor<8x2x4xf32>) -> tensor<2x6x8xf32> {
+  %p = mfuse.permute %w [1, 2, 0] : (tensor<8x2x4xf32>) -> tensor<2x4x8xf32>
+  %m = mfuse.matmul %x, %p : (tensor<2x6x4xf32>, tensor<2x4x8xf32>) -> tensor<2x6x8xf32>
+  return %m : tensor<2x6x8xf32>
+}
+
+// CHECK-LABEL: @dtype_between
+// CHECK-NOT: bias
+func.func @dtype_between(%x: tensor<6x4xf16>, %w: tensor<4x8xf16>, %bias: !w) -> !t {
+  %m = mfuse.matmul %x, %w : (tensor<6x4xf16>, tensor<4x8xf16>) -> tensor<6x8xf16>
+  %f = mfuse.cast %m : (tensor<6x8xf16>) -> !t
+  %y = mfuse.binary add %f, %bias : (!t, !w) -> !t
+  return %y : !t
+}

@@ -138,6 +138,10 @@ class RegionLowering {
     for (size_t i = split_.sizes.size(); i-- > 0;) {
       axes_.insert(axes_.begin() + split_.axis, SpaceAxis{split_.sizes[i], whole.dim, 1});
     }
+    // The stretches are those of the outermost piece.
+    SpaceAxis& outermost = axes_[split_.axis];
+    outermost.parts = whole.parts;
+    outermost.size = *multiply(outermost.size, known(whole.parts));
   }
 
   Result<LoweredRegion> attemptLowering() {
@@ -349,8 +353,9 @@ class RegionLowering {
         if (std::ranges::count(dim.axes, axis) == 0) continue;
         const Dim size = program_.axes[axis].size;
         const bool whole = size == known(1) && dim.axes.back() == axis && dim.step == 1;
-        if (dim.axes.size() == 1 && size.is_known() && dim.start.is_known()) {
-          dim.start.value += part * size.value * dim.step;
+        const std::optional<Dim> stretch = dim.axes.front() == axis ? sizeOf(dim) : std::nullopt;
+        if (stretch && stretch->is_known() && dim.start.is_known()) {
+          dim.start.value += part * stretch->value * dim.step;
         } else if (whole && dim.start.is_known()) {
           // The parts are neighbours: the outer axes step over all of them.
           dim.start.value += part;
@@ -368,6 +373,13 @@ class RegionLowering {
       parts.push_back(std::move(cut));
     }
     return ok_status();
+  }
+
+  // Steps that the axes of a dim take together.
+  std::optional<Dim> sizeOf(const ViewDim& dim) const {
+    std::optional<Dim> product = known(1);
+    for (const int32_t axis : dim.axes) product = product ? multiply(*product, program_.axes[axis].size) : product;
+    return product;
   }
 
   Result<int32_t> emit(mlir::Value value, const Place& place) {
@@ -467,13 +479,9 @@ class RegionLowering {
   Result<int32_t> emitCat(mf::CatOp cat, const Place& place) {
     const auto dim = static_cast<size_t>(cat.getDim());
     const ViewDim& wanted = place[dim];
-    Dim walked = known(wanted.step);
-    for (const int32_t axis : wanted.axes) {
-      const auto product = multiply(walked, program_.axes[axis].size);
-      if (product) walked = *product;
-    }
-    if (!wanted.start.is_known() || !walked.is_known()) return together("a concatenated size is not known");
-    const int64_t last = wanted.start.value + walked.value - wanted.step;
+    const std::optional<Dim> steps = sizeOf(wanted);
+    if (!wanted.start.is_known() || !steps || !steps->is_known()) return together("a concatenated size is not known");
+    const int64_t last = wanted.start.value + (steps->value - 1) * wanted.step;
     int64_t begin = 0;
     for (const mlir::Value input : cat.getInputs()) {
       const Dim size = (*shapeOf(input))[dim];

@@ -141,9 +141,45 @@ class GraphImporter {
     auto first = [&] { return last ? std::next(last->getIterator()) : block->begin(); };
     // Named, because the importer keeps a reference to it.
     auto look = [this](ValueId id) { return lookup(id); };
-    // Outlives the importer, which only refers to it.
-    auto find = [this](ValueId id) { return lookup(id); };
-    NodeImporter importer(graph_, index, builder_, find);
+    NodeImporter importer(graph_, index, builder_, look);
+    std::string reason;
+    if (convert(importer, first, reason)) {
+      for (auto [id, value] : llvm::zip_equal(node.results, importer.results())) {
+        if (value) define(id, value);
+      }
+    } else {
+      while (block->end() != first()) block->back().erase();
+      QX_RETURN_IF_ERROR(importOpaque(importer, index, reason));
+    }
+    setOrigins(index, first(), block->end());
+    if (ValueId written = writtenValue(node); written != kNoValue) {
+      writtenAt_[static_cast<size_t>(owners_[static_cast<size_t>(written)])] = ++epoch_;
+      for (ValueId result : node.results) definedAt_[static_cast<size_t>(result)] = epoch_;
+    }
+    return ok_status();
+  }
+
+  void read(const graph::Argument& argument) {
+    const auto* one = std::get_if<graph::TensorRef>(&argument);
+    if (one && one->id != kNoValue) lookup(one->id);
+    const auto* list = std::get_if<std::vector<graph::TensorRef>>(&argument);
+    for (const graph::TensorRef& reference : list ? *list : std::vector<graph::TensorRef>()) {
+      if (reference.id != kNoValue) lookup(reference.id);
+    }
+  }
+
+  // Converts a node; false, with a reason if one is worth telling, if it must stay opaque.
+  template <typename First>
+  bool convert(NodeImporter& importer, First first, std::string& reason) {
+    const graph::Node& node = importer.node();
+    auto converter = converters().find(node.op);
+    if (converter == converters().end() || hasEffect(node)) return false;
+    // A copy of memory that is written to later is no mere other name for it.
+    if (writes_ && (node.op == "aten.clone.default" || node.op == "aten.lift_fresh_copy.default")) return false;
+    mlir::ScopedDiagnosticHandler handler(builder_.getContext(), [&](mlir::Diagnostic& diagnostic) {
+      reason = diagnostic.str();
+      return mlir::success();
+    });
     if (!converter->second(importer)) {
       reason = "mfuse does not model " + node.op + " with these arguments";
       return false;

@@ -18,6 +18,7 @@ bool promote(NodeImporter& node, mlir::Value& lhs, mlir::Value& rhs) {
   mlir::Type element = node.resultElement();
   lhs = node.cast(lhs, element);
   rhs = node.cast(rhs, element);
+  if (!lhs || !rhs) return false;
   bool fits = isFloat(element) || (!lhs.getType().isF64() && !rhs.getType().isF64());
   return fits && !(isScalar(lhs) && isScalar(rhs)) && !llvm::isa<mlir::ComplexType>(element);
 }
@@ -79,6 +80,7 @@ mlir::Type comparisonType(NodeImporter& node, mlir::Value lhs, mlir::Value rhs) 
   }
   mlir::Type x = a.getElementType(), y = b.getElementType();
   if (x == y) return x;
+  if (!x.isIntOrFloat() || !y.isIntOrFloat()) return {};
   bool oneIsZeroDimensional = (a.getRank() == 0) != (b.getRank() == 0);
   if (isFloat(x) != isFloat(y)) {
     if (oneIsZeroDimensional && isFloat(a.getRank() == 0 ? x : y)) return {};

@@ -222,6 +222,7 @@ mlir::Value NodeImporter::select(mlir::Value condition, mlir::Value onTrue, mlir
 
 mlir::Value NodeImporter::cast(mlir::Value input, mlir::Type element) {
   if (!input || !typeOf(input) || typeOf(input).getElementType() == element) return input;
+  if (!typeOf(input).getElementType().isIntOrFloat() || !element.isIntOrFloat()) return {};
   return mfuse::CastOp::create(builder_, location_, mfuse::withElementType(typeOf(input), element), input);
 }
 
@@ -266,6 +267,7 @@ bool NodeImporter::finish(size_t index, mlir::Value value) {
   auto wanted = resultType(index);
   if (!value || !typeOf(value) || !wanted) return false;
   value = cast(value, wanted.getElementType());
+  if (!value) return false;
   auto type = typeOf(value);
   if (type != wanted) {
     if (type.getRank() != wanted.getRank()) return false;

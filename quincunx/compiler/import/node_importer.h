@@ -58,6 +58,7 @@ class NodeImporter {
   mlir::Value binary(mfuse::BinaryKind kind, mlir::Value lhs, mlir::Value rhs);
   mlir::Value compare(mfuse::Predicate predicate, mlir::Value lhs, mlir::Value rhs);
   mlir::Value select(mlir::Value condition, mlir::Value onTrue, mlir::Value onFalse, mlir::Type element);
+  // Between real numbers only: null for complex ones.
   mlir::Value cast(mlir::Value input, mlir::Type element);
   mlir::Value reduce(mfuse::ReduceKind kind, mlir::Value input, llvm::ArrayRef<int64_t> dims, bool keepdim);
   mlir::Value variance(mlir::Value input, llvm::ArrayRef<int64_t> dims, double correction, bool keepdim);

@@ -32,7 +32,8 @@ bool convertReduce(NodeImporter& node, ReduceKind kind, size_t dimsArgument, siz
   bool keepdim = node.boolean(keepdimArgument).value_or(false);
   // A wrong dtype argument and integer means are PyTorch's errors, not ours to reproduce.
   mlir::Value input = node.cast(node.tensor(0), node.resultElement());
-  if (!dims || llvm::isa<mlir::ComplexType>(node.resultElement()) || (kind == ReduceKind::mean && !isFloat(input)))
+  if (!dims || !input || llvm::isa<mlir::ComplexType>(node.resultElement()) ||
+      (kind == ReduceKind::mean && !isFloat(input)))
     return false;
   bool logical = kind == ReduceKind::any || kind == ReduceKind::all;
   if (logical && !mlir::getElementTypeOrSelf(node.tensor(0).getType()).isInteger(1)) return false;

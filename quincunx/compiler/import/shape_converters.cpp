@@ -151,6 +151,7 @@ bool convertCat(NodeImporter& node, bool stack) {
   for (mlir::Value& input : *inputs) {
     if (typeOf(input).getRank() != type.getRank() - (stack ? 1 : 0)) return false;
     input = node.cast(input, type.getElementType());
+    if (!input) return false;
     if (!stack) continue;
     auto sizes = mfuse::dimSizes(typeOf(input));
     sizes.insert(sizes.begin() + *dim, node.builder().getAffineConstantExpr(1));

@@ -6,6 +6,7 @@
 #include "quincunx/compiler/codegen/loop_kernel.h"
 #include "quincunx/compiler/codegen/loop_reference.h"
 #include "quincunx/compiler/codegen/region_lowering.h"
+#include "quincunx/compiler/codegen/region_operations.h"
 #include "quincunx/compiler/dialect/mfuse.h"
 #include "quincunx/compiler/jit/object_cache.h"
 

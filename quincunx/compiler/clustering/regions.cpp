@@ -9,7 +9,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "quincunx/compiler/clustering/clusters.h"
 #include "quincunx/compiler/clustering/source_users.h"
-#include "quincunx/compiler/codegen/region_lowering.h"
+#include "quincunx/compiler/codegen/region_operations.h"
 #include "quincunx/compiler/dialect/mfuse.h"
 #include "quincunx/compiler/dialect/origin.h"
 

@@ -17,12 +17,6 @@ struct LoweredRegion {
   llvm::SmallVector<mlir::Value> outputs;
 };
 
-// Known numbers (mfuse.scalar, size, full, and constant with equal elements): part of every region that uses them.
-bool isNumber(mlir::Operation* op);
-
-// Whether some region can hold the operation: its kind, dtypes and shapes. The message says what is not supported.
-Status canLower(mlir::Operation* op);
-
 // `ops` are of one block, in its order. Reductions must run over the same dims, and every result that is used outside
 // must have an element for each point of the others. UNIMPLEMENTED says what does not go together.
 Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops);

@@ -56,9 +56,8 @@ def _error(name: str, ours: Any, expected: torch.Tensor) -> float:
 @torch.no_grad()
 def _reference(source: Source, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
     module = source.module.module() if isinstance(source.module, torch.export.ExportedProgram) else source.module
-    if not isinstance(source.module, torch.export.ExportedProgram):
-        module.eval()
-    return _export.tensors_of(module(*inputs))
+    with _export.evaluating(source.module):
+        return _export.tensors_of(module(*inputs))
 
 
 def _plain_pairs(source: Source, session: Session):
@@ -73,6 +72,8 @@ def _plain_pairs(source: Source, session: Session):
 
 
 def _vocabulary(source: Source) -> int:
+    if isinstance(source.module, torch.export.ExportedProgram):
+        return 2
     sizes = [module.num_embeddings for module in source.module.modules() if isinstance(module, torch.nn.Embedding)]
     return max(sizes, default=2)
 

@@ -1,6 +1,8 @@
 """From a PyTorch module to a graph of the C++ core."""
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,16 +27,26 @@ def export(
         )
     if not isinstance(example_inputs, tuple) or not example_inputs:
         raise ValueError(f"example_inputs: expected a tuple of tensors, got {example_inputs!r}")
-    training = module.training
-    module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(module):
             program = torch.export.export(module, example_inputs, dynamic_shapes=dynamic_shapes, strict=False)
             return program.run_decompositions({})
     except (torch._dynamo.exc.UserError, torch.fx.experimental.symbolic_shapes.ConstraintViolationError) as error:
         raise ValueError(f"source: torch.export cannot export it with these dynamic_shapes: {error}") from error
+
+
+@contextlib.contextmanager
+def evaluating(module: torch.nn.Module | torch.export.ExportedProgram) -> Iterator[None]:
+    """Every part of a module in evaluation mode, and afterwards in the mode that it had."""
+    parts = list(module.modules()) if isinstance(module, torch.nn.Module) else []
+    modes = [part.training for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        yield
     finally:
-        module.train(training)
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
 
 
 def import_program(program: torch.export.ExportedProgram, name: str):

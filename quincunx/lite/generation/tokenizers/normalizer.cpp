@@ -18,10 +18,10 @@ std::string clean_text(std::string_view text) {
   constexpr char32_t kReplacementCharacter = 0xFFFD;
   std::string clean;
   for (const char32_t c : unicode::code_points(text)) {
-    if (unicode::is_white_space(c)) {
+    if (c == '\t' || c == '\n' || c == '\r') {
       clean.push_back(' ');
     } else if (c != kReplacementCharacter && !unicode::is_control(c)) {
-      unicode::append_utf8(c, clean);
+      unicode::append_utf8(unicode::is_white_space(c) ? U' ' : c, clean);
     }
   }
   return clean;

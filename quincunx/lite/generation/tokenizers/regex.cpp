@@ -10,8 +10,8 @@ constexpr int32_t kMaxStackBytes = 64 << 20;
 // In ICU's unit of about a millisecond's work: far beyond what a sane pattern needs for the longest text.
 constexpr int32_t kTimeLimit = 2'000;
 
-// ICU's \s leaves out U+000B and U+0085, which Oniguruma's has.
-std::string with_unicode_spaces(const std::string& pattern) {
+// Oniguruma's classes: its \s has U+000B and U+0085, and its \w all numbers, which ICU's leave out.
+std::string with_unicode_classes(const std::string& pattern) {
   std::string result;
   for (size_t index = 0; index < pattern.size(); ++index) {
     if (pattern[index] != '\\' || index + 1 == pattern.size()) {
@@ -23,6 +23,10 @@ std::string with_unicode_spaces(const std::string& pattern) {
       result += "\\p{White_Space}";
     } else if (escaped == 'S') {
       result += "\\P{White_Space}";
+    } else if (escaped == 'w') {
+      result += "[\\p{L}\\p{M}\\p{N}\\p{Pc}]";
+    } else if (escaped == 'W') {
+      result += "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]";
     } else {
       result += {'\\', escaped};
     }
@@ -57,7 +61,7 @@ Result<Regex> Regex::compile(const std::string& pattern) {
   auto compiled = std::make_shared<Compiled>();
   compiled->source = pattern;
   compiled->pattern.reset(
-      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(with_unicode_spaces(pattern)), where, error));
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(with_unicode_classes(pattern)), where, error));
   if (U_FAILURE(error)) {
     return invalid_argument("pattern '" + pattern + "' is not a regular expression that ICU reads: " +
                             u_errorName(error) + " at character " + std::to_string(where.offset));

@@ -1,6 +1,5 @@
 #include "quincunx/lite/generation/tokenizers/stream_decoder.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace qx::lite {
@@ -15,27 +14,29 @@ constexpr int kMaxIncompleteBytes = 3;
 Result<std::string> StreamDecoder::push(int32_t token) {
   tokens_.push_back(token);
   QX_ASSIGN_OR_RETURN(const std::string text, tokenizer_.decode(tokens_));
-  const size_t shown = std::min(num_shown_bytes_, text.size());
+  // Some decoders show a whole run of bytes as U+FFFD until its last character is complete.
+  if (!text.starts_with(shown_)) return std::string();
   std::string_view certain = text;
   for (int count = 0; count < kMaxIncompleteBytes && certain.ends_with(kReplacementCharacter); ++count) {
-    if (certain.size() - kReplacementCharacter.size() < shown) break;
+    if (certain.size() - kReplacementCharacter.size() < shown_.size()) break;
     certain.remove_suffix(kReplacementCharacter.size());
   }
-  const std::string fresh(certain.substr(shown));
-  num_shown_bytes_ = certain.size();
+  std::string fresh(certain.substr(shown_.size()));
+  shown_ = certain;
   if (fresh.empty() || certain.size() < text.size()) return fresh;
   tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(num_context_));
   num_context_ = tokens_.size();
-  QX_ASSIGN_OR_RETURN(const std::string context, tokenizer_.decode(tokens_));
-  num_shown_bytes_ = context.size();
+  QX_ASSIGN_OR_RETURN(shown_, tokenizer_.decode(tokens_));
   return fresh;
 }
 
 Result<std::string> StreamDecoder::finish() {
-  QX_ASSIGN_OR_RETURN(const std::string text, tokenizer_.decode(tokens_));
-  tokens_.clear();
-  num_context_ = 0;
-  return text.substr(std::min(std::exchange(num_shown_bytes_, 0), text.size()));
+  const std::vector<int32_t> tokens = std::exchange(tokens_, {});
+  const std::string shown = std::exchange(shown_, "");
+  const size_t num_context = std::exchange(num_context_, 0);
+  QX_ASSIGN_OR_RETURN(const std::string text, tokenizer_.decode(tokens));
+  if (text.starts_with(shown)) return text.substr(shown.size());
+  return tokenizer_.decode(std::span(tokens).subspan(num_context));
 }
 
 }  // namespace qx::lite

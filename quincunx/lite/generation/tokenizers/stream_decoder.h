@@ -9,8 +9,9 @@
 
 namespace qx::lite {
 
-// What push() returns, one after another and then finish(), is tokenizer.decode() of all tokens. Not for several
-// threads at once. The tokenizer must live as long.
+// What push() returns, one after another and then finish(), is tokenizer.decode() of all tokens if that is valid text;
+// bytes of a character that never becomes complete are U+FFFD, in a number that may differ. Not for several threads at
+// once. The tokenizer must live as long.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -27,8 +28,8 @@ class StreamDecoder {
   // neighbour, the others are not.
   std::vector<int32_t> tokens_;
   size_t num_context_ = 0;
-  // How much of decode(tokens_) was returned already.
-  size_t num_shown_bytes_ = 0;
+  // What decode(tokens_) begins with and was returned already.
+  std::string shown_;
 };
 
 }  // namespace qx::lite

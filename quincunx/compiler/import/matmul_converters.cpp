@@ -37,7 +37,7 @@ bool convertSum(NodeImporter& node) {
   mlir::Value self = node.tensor(0);
   bool plain = (node.missing(3) || node.number(3) == 1.0) && (node.missing(4) || node.number(4) == 1.0);
   auto type = node.resultType(0);
-  if (!self || !plain || !type) return false;
+  if (!self || !plain || !type || type.getRank() < 2) return false;
   bool isBias = typeOf(self).getRank() == 1 && typeOf(self).getDimSize(0) == type.getDimSize(type.getRank() - 1);
   mlir::Value product = matmul(node, node.tensor(1), node.tensor(2), isBias ? self : mlir::Value(), false);
   if (!product || typeOf(self).getElementType() != type.getElementType()) return false;

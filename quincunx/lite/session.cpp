@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "quincunx/graph/qxm.h"
 #include "quincunx/lite/method.h"
 #include "quincunx/lite/ops/rows.h"
 #include "quincunx/parallel/parallel_for.h"
@@ -217,6 +218,11 @@ Result<Session> Session::create(std::vector<graph::Graph> methods, const Session
   impl->reset();
   if (options.num_threads != 0) set_num_threads(options.num_threads);
   return Session(std::move(impl));
+}
+
+Result<Session> Session::load(const std::string& path, const SessionOptions& options) {
+  QX_ASSIGN_OR_RETURN(graph::Qxm model, graph::open_qxm(path, {.check_weights = options.check_weights}));
+  return create(std::move(model.methods), options);
 }
 
 const std::vector<MethodInfo>& Session::methods() const { return impl_->infos; }

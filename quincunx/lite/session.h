@@ -1,6 +1,6 @@
 // A converted model, ready to run: its methods, the memory that they share, and the states that outlive a call.
 //
-//   QX_ASSIGN_OR_RETURN(Session session, Session::create({graph}));
+//   QX_ASSIGN_OR_RETURN(Session session, Session::load("model.qxm"));
 //   QX_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session.run("forward", {image_view}));
 //
 // Weights are read where the file is mapped; those that matrix products need are packed once, for all methods. Sizes
@@ -60,6 +60,8 @@ struct SessionOptions {
   // Constant expressions are computed when the model is loaded; products take the operators that follow into their
   // epilogue. Off: the graph runs as it is, to find out whether a rewrite is at fault.
   bool rewrites = true;
+  // load(): compares the weights to their checksum, which reads all of them. Off: damaged weights go unnoticed.
+  bool check_weights = true;
 };
 
 struct RunOptions {
@@ -77,6 +79,8 @@ struct RunOptions {
 // Movable. One call at a time; different sessions are independent and share constants of the same storage.
 class Session {
  public:
+  // A .qxm file, whose graphs are the methods.
+  static Result<Session> load(const std::string& path, const SessionOptions& options = {});
   // Graphs in memory, each a method; names must differ. Graphs that have states of the same name and type share them.
   static Result<Session> create(std::vector<graph::Graph> methods, const SessionOptions& options = {});
 

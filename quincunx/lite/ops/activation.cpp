@@ -88,9 +88,9 @@ Status run_gelu(const Call& call) {
   return invalid_argument("approximate: expected 'none' or 'tanh', got '" + std::string(approximate) + "'");
 }
 
-template <UnaryRows kRows>
+template <UnaryRows (*kRows)()>
 Status run_unary(const Call& call) {
-  return apply_rows(kRows, call.result().dtype(), call.tensor(0), call.result());
+  return apply_rows(kRows(), call.result().dtype(), call.tensor(0), call.result());
 }
 
 Status run_leaky_relu(const Call& call) {
@@ -117,9 +117,9 @@ Status run_softplus(const Call& call) {
 constexpr Operator kOperators[] = {
     {"aten.silu.default", "T", run_silu, nullptr, true},
     {"aten.gelu.default", "Ts", run_gelu, nullptr, true},
-    {"aten.mish.default", "T", run_unary<real_unary_rows<Mish>()>, nullptr, true},
-    {"aten.hardsigmoid.default", "T", run_unary<real_unary_rows<HardSigmoid>()>, nullptr, true},
-    {"aten.hardswish.default", "T", run_unary<real_unary_rows<HardSwish>()>, nullptr, true},
+    {"aten.mish.default", "T", run_unary<real_unary_rows<Mish>>, nullptr, true},
+    {"aten.hardsigmoid.default", "T", run_unary<real_unary_rows<HardSigmoid>>, nullptr, true},
+    {"aten.hardswish.default", "T", run_unary<real_unary_rows<HardSwish>>, nullptr, true},
     {"aten.leaky_relu.default", "Tg", run_leaky_relu, nullptr, true},
     {"aten.elu.default", "Tggg", run_elu, nullptr, true},
     {"aten.softplus.default", "Tgg", run_softplus, nullptr, true},

@@ -120,11 +120,11 @@ struct Atan2 {
   }
 };
 
-template <BinaryRows kRows>
+template <BinaryRows (*kRows)()>
 Status run_binary(const Call& call) {
   const Operand x(call, 0);
   const Operand y(call, 1);
-  return apply_rows(kRows, call.result().dtype(), x.view(), y.view(), call.result());
+  return apply_rows(kRows(), call.result().dtype(), x.view(), y.view(), call.result());
 }
 
 // Integers only: what a machine does with a zero divisor is not a value.
@@ -143,25 +143,25 @@ Status check_divisor(const TensorView& divisor, DType common) {
   return has_zero.load() ? invalid_argument("division of integers by zero") : ok_status();
 }
 
-template <BinaryRows kRows>
+template <BinaryRows (*kRows)()>
 Status run_division(const Call& call) {
   const Operand x(call, 0);
   const Operand y(call, 1);
   QX_RETURN_IF_ERROR(check_divisor(y.view(), call.result().dtype()));
-  return apply_rows(kRows, call.result().dtype(), x.view(), y.view(), call.result());
+  return apply_rows(kRows(), call.result().dtype(), x.view(), y.view(), call.result());
 }
 
 Status run_divide_with_mode(const Call& call) {
   const std::string_view mode = call.text(2, "none");
-  if (mode == "none") return run_binary<real_binary_rows<Divide>()>(call);
-  if (mode == "trunc") return run_division<binary_rows<DivideTruncated>()>(call);
-  if (mode == "floor") return run_division<binary_rows<DivideFloor>()>(call);
+  if (mode == "none") return run_binary<real_binary_rows<Divide>>(call);
+  if (mode == "trunc") return run_division<binary_rows<DivideTruncated>>(call);
+  if (mode == "floor") return run_division<binary_rows<DivideFloor>>(call);
   return invalid_argument("rounding_mode: expected None, 'trunc' or 'floor', got '" + std::string(mode) + "'");
 }
 
 bool is_one(const Number& number) { return number.value == 1; }
 
-template <BinaryRows kRows, int kSign>
+template <BinaryRows (*kRows)(), int kSign>
 Status run_add(const Call& call) {
   if (is_one(call.number(2, 1))) return run_binary<kRows>(call);
   const Operand x(call, 0);
@@ -214,17 +214,17 @@ Status run_power_of_number(const Call& call) {
   } else if (exponent < 0) {
     return invalid_argument("exponent: integers to a negative power are not allowed, got " + std::to_string(exponent));
   }
-  return run_binary<binary_rows<Power>()>(call);
+  return run_binary<binary_rows<Power>>(call);
 }
 
-constexpr auto kAdd = run_add<binary_rows<Add>(), 1>;
-constexpr auto kSubtract = run_add<binary_rows<Subtract>(), -1>;
-constexpr auto kMultiply = run_binary<binary_rows<Multiply>()>;
-constexpr auto kDivide = run_binary<real_binary_rows<Divide>()>;
-constexpr auto kFloorDivide = run_division<binary_rows<DivideFloor>()>;
-constexpr auto kRemainder = run_division<binary_rows<Remainder>()>;
-constexpr auto kFmod = run_division<binary_rows<Fmod>()>;
-constexpr auto kPower = run_binary<binary_rows<Power>()>;
+constexpr auto kAdd = run_add<binary_rows<Add>, 1>;
+constexpr auto kSubtract = run_add<binary_rows<Subtract>, -1>;
+constexpr auto kMultiply = run_binary<binary_rows<Multiply>>;
+constexpr auto kDivide = run_binary<real_binary_rows<Divide>>;
+constexpr auto kFloorDivide = run_division<binary_rows<DivideFloor>>;
+constexpr auto kRemainder = run_division<binary_rows<Remainder>>;
+constexpr auto kFmod = run_division<binary_rows<Fmod>>;
+constexpr auto kPower = run_binary<binary_rows<Power>>;
 
 constexpr Operator kOperators[] = {
     {"aten.add.Tensor", "SSg", kAdd, nullptr, true},
@@ -247,14 +247,14 @@ constexpr Operator kOperators[] = {
     {"aten.remainder.Scalar_Tensor", "SS", kRemainder, nullptr, true},
     {"aten.fmod.Tensor", "SS", kFmod, nullptr, true},
     {"aten.fmod.Scalar", "SS", kFmod, nullptr, true},
-    {"aten.maximum.default", "SS", run_binary<binary_rows<Maximum>()>, nullptr, true},
-    {"aten.minimum.default", "SS", run_binary<binary_rows<Minimum>()>, nullptr, true},
-    {"aten.max.other", "SS", run_binary<binary_rows<Maximum>()>, nullptr, true},
-    {"aten.min.other", "SS", run_binary<binary_rows<Minimum>()>, nullptr, true},
+    {"aten.maximum.default", "SS", run_binary<binary_rows<Maximum>>, nullptr, true},
+    {"aten.minimum.default", "SS", run_binary<binary_rows<Minimum>>, nullptr, true},
+    {"aten.max.other", "SS", run_binary<binary_rows<Maximum>>, nullptr, true},
+    {"aten.min.other", "SS", run_binary<binary_rows<Minimum>>, nullptr, true},
     {"aten.pow.Tensor_Scalar", "Tn", run_power_of_number, nullptr, true},
     {"aten.pow.Tensor_Tensor", "SS", kPower, nullptr, true},
     {"aten.pow.Scalar", "SS", kPower, nullptr, true},
-    {"aten.atan2.default", "SS", run_binary<real_binary_rows<Atan2>()>, nullptr, true},
+    {"aten.atan2.default", "SS", run_binary<real_binary_rows<Atan2>>, nullptr, true},
 };
 
 }  // namespace

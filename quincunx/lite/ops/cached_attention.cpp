@@ -48,10 +48,10 @@ Status run_attention_cached(const Call& call) {
                             " and " + call.tensor(2).to_string());
   }
   QX_ASSIGN_OR_RETURN(const int64_t position, position_of(call.tensor(3)));
-  const int64_t length = position + query.size(2);
   for (const size_t i : {1, 2}) {
     QX_RETURN_IF_ERROR(check_fit("qx.attention_cached", position, query.size(2), call.tensor(i).size(2)));
   }
+  const int64_t length = position + query.size(2);
   // Only the rows that mean something; the last query sees all of them, which is what `causal` means to the kernel.
   QX_ASSIGN_OR_RETURN(const TensorView keys, call.tensor(1).slice(2, 0, length));
   QX_ASSIGN_OR_RETURN(const TensorView values, call.tensor(2).slice(2, 0, length));

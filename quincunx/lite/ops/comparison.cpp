@@ -40,23 +40,23 @@ struct ShiftRight {
 };
 
 // In the type that both operands have in common, because the result is bool.
-template <BinaryRows kRows>
+template <BinaryRows (*kRows)()>
 Status run_comparison(const Call& call) {
   const Operand x(call, 0);
   const Operand y(call, 1);
-  return apply_rows(kRows, promoted_dtype(call, 0, 1), x.view(), y.view(), call.result());
+  return apply_rows(kRows(), promoted_dtype(call, 0, 1), x.view(), y.view(), call.result());
 }
 
-#define QX_ROWS(name, Functor)                                                             \
-  {"aten." name ".Tensor", "SS", run_comparison<binary_rows<Functor>()>, nullptr, true}, { \
-    "aten." name ".Scalar", "SS", run_comparison<binary_rows<Functor>()>, nullptr, true    \
+#define QX_ROWS(name, Functor)                                                           \
+  {"aten." name ".Tensor", "SS", run_comparison<binary_rows<Functor>>, nullptr, true}, { \
+    "aten." name ".Scalar", "SS", run_comparison<binary_rows<Functor>>, nullptr, true    \
   }
-#define QX_INTEGER_ROWS(name, Functor)                                                             \
-  {"aten." name ".Tensor", "SS", run_comparison<integer_binary_rows<Functor>()>, nullptr, true}, { \
-    "aten." name ".Scalar", "SS", run_comparison<integer_binary_rows<Functor>()>, nullptr, true    \
+#define QX_INTEGER_ROWS(name, Functor)                                                           \
+  {"aten." name ".Tensor", "SS", run_comparison<integer_binary_rows<Functor>>, nullptr, true}, { \
+    "aten." name ".Scalar", "SS", run_comparison<integer_binary_rows<Functor>>, nullptr, true    \
   }
 #define QX_LOGICAL_ROW(name, Functor) \
-  {"aten." name ".default", "SS", run_comparison<binary_rows<Functor>()>, nullptr, true}
+  {"aten." name ".default", "SS", run_comparison<binary_rows<Functor>>, nullptr, true}
 constexpr Operator kOperators[] = {
     QX_ROWS("eq", Equal),
     QX_ROWS("ne", NotEqual),
@@ -70,8 +70,8 @@ constexpr Operator kOperators[] = {
     QX_INTEGER_ROWS("bitwise_and", BitwiseAnd),
     QX_INTEGER_ROWS("bitwise_or", BitwiseOr),
     QX_INTEGER_ROWS("bitwise_xor", BitwiseXor),
-    {"aten.__and__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseAnd>()>, nullptr, true},
-    {"aten.__or__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseOr>()>, nullptr, true},
+    {"aten.__and__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseAnd>>, nullptr, true},
+    {"aten.__or__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseOr>>, nullptr, true},
     QX_INTEGER_ROWS("bitwise_left_shift", ShiftLeft),
     QX_INTEGER_ROWS("bitwise_right_shift", ShiftRight),
 };

@@ -84,8 +84,16 @@ Status run_repeat(const Call& call) {
   }
   if (result.num_elements() == 0) return ok_status();
   int64_t copies = 1;
-  for (const int64_t count : repeats) copies *= count;
   const int missing = static_cast<int>(repeats.size()) - x.num_dims();
+  for (int dim = 0; dim < result.num_dims(); ++dim) {
+    const int64_t size = dim < missing ? 1 : x.size(dim - missing);
+    const int64_t count = repeats[static_cast<size_t>(dim)];
+    if (size == 0 || result.size(dim) % size != 0 || result.size(dim) / size != count) {
+      return invalid_argument("repeats: " + std::to_string(count) + " of dimension " + std::to_string(dim) +
+                              " does not give " + result.to_string());
+    }
+    copies *= count;
+  }
   for (int64_t copy = 0; copy < copies; ++copy) {
     TensorView part = result;
     int64_t rest = copy;

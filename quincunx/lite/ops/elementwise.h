@@ -45,7 +45,8 @@ Status apply_rows(const BinaryRows& rows, DType common, const TensorView& x, con
 Status apply_rows(const TernaryRows& rows, DType common, const TensorView& x, const TensorView& y, const TensorView& z,
                   const TensorView& result);
 
-// Row functions of a functor: UnaryRows kRelu = unary_rows<Relu>(), where Relu::apply(x) takes each type.
+// Row functions of a functor: UnaryRows relu = unary_rows<Relu>(), where Relu::apply(x) takes each type. Operators are
+// templates of such a function and not of its result, which g++ 12 rejects as an argument.
 template <typename Functor, typename C>
 void unary_row(const C* x, int64_t count, C* result) {
   for (int64_t i = 0; i < count; ++i) result[i] = Functor::apply(x[i]);
@@ -65,6 +66,10 @@ constexpr UnaryRows unary_rows() {
 template <typename Functor>
 constexpr UnaryRows real_unary_rows() {
   return {unary_row<Functor, float>, unary_row<Functor, double>, nullptr};
+}
+template <typename Functor>
+constexpr UnaryRows integer_unary_rows() {
+  return {nullptr, nullptr, unary_row<Functor, int64_t>};
 }
 template <typename Functor>
 constexpr BinaryRows binary_rows() {

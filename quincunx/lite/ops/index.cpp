@@ -62,7 +62,7 @@ Status run_gather(const Call& call) {
   const TensorView& result = call.result();
   QX_ASSIGN_OR_RETURN(const int dim, normalized_dim(call.integer(1), x.num_dims()));
   QX_ASSIGN_OR_RETURN(std::vector<int64_t> indices, integers_of("index", index));
-  if (index.num_dims() != x.num_dims() || result.num_elements() != index.num_elements()) {
+  if (index.num_dims() != x.num_dims() || !std::ranges::equal(result.shape(), index.shape())) {
     return invalid_argument("index: expected " + std::to_string(x.num_dims()) + " dimensions, got " +
                             index.to_string());
   }
@@ -173,7 +173,9 @@ Status run_index(const Call& call) {
   const TensorView& x = call.tensor(0);
   const TensorView& result = call.result();
   QX_ASSIGN_OR_RETURN(const Places places, places_of(x, call.tensors(1)));
-  if (places.kept.size() + places.shape.size() != static_cast<size_t>(result.num_dims())) {
+  const bool fits = places.kept.size() + places.shape.size() == static_cast<size_t>(result.num_dims());
+  if (!fits || !std::ranges::equal(result.shape().subspan(static_cast<size_t>(places.first), places.shape.size()),
+                                   places.shape)) {
     return invalid_argument("indices: do not give " + result.to_string());
   }
   for (size_t i = 0; i < places.offsets.size(); ++i) {

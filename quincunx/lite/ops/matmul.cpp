@@ -44,6 +44,10 @@ Result<TensorView> matrix_of(const TensorView& x, int64_t index) {
 
 Status batched(const TensorView& a, const TensorView& b, const ProductOptions& options, const TensorView& output,
                const TensorView* residual = nullptr) {
+  if (a.num_dims() < 2 || b.num_dims() < 2 || output.num_dims() < 2) {
+    return invalid_argument("the shapes of " + a.to_string() + " times " + b.to_string() + " to " + output.to_string() +
+                            " do not fit");
+  }
   const std::span<const int64_t> batch = output.shape().first(output.shape().size() - 2);
   QX_ASSIGN_OR_RETURN(const TensorView left, with_batch(a, batch));
   QX_ASSIGN_OR_RETURN(const TensorView right, with_batch(b, batch));
@@ -65,6 +69,7 @@ Status batched(const TensorView& a, const TensorView& b, const ProductOptions& o
 }
 
 Result<TensorView> with_dim(const TensorView& x, int dim) {
+  if (dim < 0) return invalid_argument("result: expected at least one dimension, got " + x.to_string());
   std::vector<int64_t> shape(x.shape().begin(), x.shape().end());
   std::vector<int64_t> strides(x.strides().begin(), x.strides().end());
   shape.insert(shape.begin() + dim, 1);

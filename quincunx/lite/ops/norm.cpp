@@ -86,7 +86,16 @@ Status run_layer_norm(const Call& call) {
   QX_ASSIGN_OR_RETURN(affine.bias, flat(call.optional_tensor(3)));
   const double eps = call.real(4, 1e-5);
   if (x.num_elements() == 0) return ok_status();
-  if (x.dtype() == DType::kFloat64 && x.is_contiguous()) return layer_norm_in_double(x, affine, eps, result);
+  if (x.dtype() == DType::kFloat64 && x.is_contiguous()) {
+    const auto fits = [&](const std::optional<TensorView>& parameter) {
+      return !parameter || (is_computable(parameter->dtype()) && parameter->size(0) == x.size(-1));
+    };
+    if (result.dtype() != x.dtype() || !std::ranges::equal(result.shape(), x.shape()) || !fits(affine.weight) ||
+        !fits(affine.bias)) {
+      return invalid_argument("weight, bias or result do not fit " + x.to_string());
+    }
+    return layer_norm_in_double(x, affine, eps, result);
+  }
   return kernels::layer_norm(x, {affine.weight, affine.bias, eps}, result);
 }
 

@@ -109,21 +109,35 @@ int64_t num_windows(int64_t size, int64_t kernel, int64_t stride, int64_t paddin
   return count;
 }
 
-Result<Pooling> regular_windows(const TensorView& x, size_t spatial, const WindowRule& rule) {
+// An error before a list is made for sizes that the result does not have.
+Status check_count(int64_t count, int64_t declared) {
+  if (count == declared) return ok_status();
+  return invalid_argument("the windows give " + std::to_string(count) + " results in a dimension, the graph declares " +
+                          std::to_string(declared));
+}
+
+Result<Pooling> regular_windows(const TensorView& x, const TensorView& result, size_t spatial, const WindowRule& rule) {
   QX_ASSIGN_OR_RETURN(const auto planes, planes_of(x, spatial));
+  QX_ASSIGN_OR_RETURN(const auto results, planes_of(result, spatial));
   Pooling pooling;
   pooling.spatial = spatial;
+  if (rule.kernel.size() != spatial || rule.stride.size() != spatial || rule.padding.size() != spatial ||
+      rule.dilation.size() != spatial) {
+    return invalid_argument("kernel_size, stride, padding and dilation: expected one number a dimension");
+  }
   for (size_t i = 0; i < kMaxSpatial - spatial; ++i) pooling.windows[i].push_back({0, 1, 1});
   for (size_t i = 0; i < spatial; ++i) {
     const size_t dim = kMaxSpatial - spatial + i;
     const int64_t size = planes.second[dim];
     const int64_t kernel = rule.kernel[i], stride = rule.stride[i], padding = rule.padding[i];
-    if (kernel < 1 || stride < 1 || padding < 0 || rule.dilation[i] != 1) {
-      return unimplemented("expected positive kernel_size and stride, padding of 0 and more, dilation 1, got " +
+    if (kernel < 1 || stride < 1 || padding < 0 || padding > kernel / 2 || kernel > INT32_MAX ||
+        rule.dilation[i] != 1) {
+      return unimplemented("expected positive kernel_size and stride, padding up to half a kernel, dilation 1, got " +
                            std::to_string(kernel) + ", " + std::to_string(stride) + ", " + std::to_string(padding) +
                            ", " + std::to_string(rule.dilation[i]));
     }
     const int64_t count = num_windows(size, kernel, stride, padding, rule.dilation[i], rule.ceil_mode);
+    QX_RETURN_IF_ERROR(check_count(count, results.second[dim]));
     for (int64_t index = 0; index < count; ++index) {
       const int64_t begin = index * stride - padding;
       const int64_t padded_end = std::min(begin + kernel, size + padding);
@@ -149,7 +163,7 @@ template <size_t kSpatial>
 Status run_average(const Call& call) {
   WindowRule rule = rule_of(call, kSpatial);
   rule.ceil_mode = call.flag(4);
-  QX_ASSIGN_OR_RETURN(const Pooling pooling, regular_windows(call.tensor(0), kSpatial, rule));
+  QX_ASSIGN_OR_RETURN(const Pooling pooling, regular_windows(call.tensor(0), call.result(), kSpatial, rule));
   const bool counts_padding = call.flag(5, true);
   const double divisor = call.real(6, 0);
   const DType dtype = call.result().dtype();
@@ -197,7 +211,7 @@ Status run_maximum(const Call& call) {
                             places->num_elements() != call.result().num_elements())) {
     return invalid_argument("indices: expected int64 of the result's shape, got " + places->to_string());
   }
-  QX_ASSIGN_OR_RETURN(const Pooling pooling, regular_windows(call.tensor(0), kSpatial, rule));
+  QX_ASSIGN_OR_RETURN(const Pooling pooling, regular_windows(call.tensor(0), call.result(), kSpatial, rule));
   return maximum_over(call, pooling);
 }
 
@@ -205,13 +219,16 @@ Status run_maximum(const Call& call) {
 template <size_t kSpatial>
 Result<Pooling> adaptive_windows(const Call& call) {
   QX_ASSIGN_OR_RETURN(const auto planes, planes_of(call.tensor(0), kSpatial));
+  QX_ASSIGN_OR_RETURN(const auto results, planes_of(call.result(), kSpatial));
   const std::vector<int64_t> counts = call.integers(1, kSpatial, 1);
+  if (counts.size() != kSpatial) return invalid_argument("output_size: expected one number a dimension");
   Pooling pooling;
   pooling.spatial = kSpatial;
   for (size_t i = 0; i < kMaxSpatial - kSpatial; ++i) pooling.windows[i].push_back({0, 1, 1});
   for (size_t i = 0; i < kSpatial; ++i) {
     const size_t dim = kMaxSpatial - kSpatial + i;
     const int64_t size = planes.second[dim];
+    QX_RETURN_IF_ERROR(check_count(counts[i], results.second[dim]));
     for (int64_t index = 0; index < counts[i]; ++index) {
       const int64_t begin = index * size / counts[i];
       const int64_t end = ((index + 1) * size + counts[i] - 1) / counts[i];

@@ -1,6 +1,8 @@
 #include "quincunx/lite/ops/product.h"
 
+#include <algorithm>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "quincunx/kernels/convert/convert.h"
@@ -89,6 +91,15 @@ Status multiply(const TensorView& a, const TensorView& b, const ProductOptions& 
   QX_RETURN_IF_ERROR(check_shapes(a, b, output));
   if (kernels::is_kernel_float(a.dtype()) && kernels::is_kernel_float(b.dtype())) {
     return multiply_in_f32(a, b, options, output);
+  }
+  const bool bias_fits =
+      options.bias == nullptr || (options.bias->num_dims() == 1 && options.bias->size(0) == output.size(1) &&
+                                  is_computable(options.bias->dtype()));
+  const bool residual_fits =
+      options.residual == nullptr ||
+      (is_computable(options.residual->dtype()) && std::ranges::equal(options.residual->shape(), output.shape()));
+  if (!bias_fits || !residual_fits) {
+    return invalid_argument("bias or residual do not fit a product of shape " + output.to_string());
   }
   if (options.activation != kernels::Activation::kNone || !is_computable(a.dtype()) || !is_computable(b.dtype())) {
     return unimplemented("no product of " + a.to_string() + " and " + b.to_string());

@@ -43,6 +43,9 @@ Status order(const TensorView& x, int64_t dim, bool descending, const TensorView
   QX_ASSIGN_OR_RETURN(const ReductionFrame from, ReductionFrame::create(x, {dim}));
   QX_ASSIGN_OR_RETURN(const ReductionFrame to, ReductionFrame::create(shape, {dim}));
   std::optional<ReductionFrame> places;
+  if (indices != nullptr && !std::ranges::equal(indices->shape(), shape.shape())) {
+    return invalid_argument("indices: expected the shape of the values " + shape.to_string());
+  }
   if (indices != nullptr) {
     QX_ASSIGN_OR_RETURN(places, ReductionFrame::create(*indices, {dim}));
   }

@@ -100,25 +100,25 @@ QX_REAL_FUNCTION(Round, std::nearbyint(x));  // halves to even, in the rounding 
 QX_REAL_FUNCTION(Fraction, x - std::trunc(x));
 #undef QX_REAL_FUNCTION
 
-template <UnaryRows kRows>
+template <UnaryRows (*kRows)()>
 Status run_unary(const Call& call) {
-  return apply_rows(kRows, call.result().dtype(), call.tensor(0), call.result());
+  return apply_rows(kRows(), call.result().dtype(), call.tensor(0), call.result());
 }
 
 // Computed in the argument's type, because the result is bool.
-template <UnaryRows kRows>
+template <UnaryRows (*kRows)()>
 Status run_predicate(const Call& call) {
-  return apply_rows(kRows, call.tensor(0).dtype(), call.tensor(0), call.result());
+  return apply_rows(kRows(), call.tensor(0).dtype(), call.tensor(0), call.result());
 }
 
 // Rounding leaves integers alone.
-template <UnaryRows kRows>
+template <UnaryRows (*kRows)()>
 Status run_rounding(const Call& call) {
   if (!is_floating_point(call.tensor(0).dtype())) return copy_elements(call.tensor(0), call.result());
   return run_unary<kRows>(call);
 }
 
-template <kernels::UnaryFunction kFunction, UnaryRows kRows>
+template <kernels::UnaryFunction kFunction, UnaryRows (*kRows)()>
 Status run_vector_function(const Call& call) {
   const TensorView& input = call.tensor(0);
   if (kernels::is_kernel_float(input.dtype()) && input.dtype() == call.result().dtype()) {
@@ -128,48 +128,48 @@ Status run_vector_function(const Call& call) {
 }
 
 Status run_bitwise_not(const Call& call) {
-  if (call.tensor(0).dtype() == DType::kBool) return run_predicate<unary_rows<LogicalNot>()>(call);
-  return run_unary<UnaryRows{nullptr, nullptr, unary_row<BitwiseNot, int64_t>}>(call);
+  if (call.tensor(0).dtype() == DType::kBool) return run_predicate<unary_rows<LogicalNot>>(call);
+  return run_unary<integer_unary_rows<BitwiseNot>>(call);
 }
 
 #define QX_ROW(name, function) {"aten." name ".default", "T", function, nullptr, true}
 constexpr Operator kOperators[] = {
-    QX_ROW("neg", run_unary<unary_rows<Negate>()>),
-    QX_ROW("abs", run_unary<unary_rows<Absolute>()>),
-    QX_ROW("relu", run_unary<unary_rows<Relu>()>),
-    QX_ROW("sign", run_unary<unary_rows<Sign>()>),
-    QX_ROW("square", run_unary<unary_rows<Square>()>),
+    QX_ROW("neg", run_unary<unary_rows<Negate>>),
+    QX_ROW("abs", run_unary<unary_rows<Absolute>>),
+    QX_ROW("relu", run_unary<unary_rows<Relu>>),
+    QX_ROW("sign", run_unary<unary_rows<Sign>>),
+    QX_ROW("square", run_unary<unary_rows<Square>>),
     QX_ROW("bitwise_not", run_bitwise_not),
-    QX_ROW("logical_not", run_predicate<unary_rows<LogicalNot>()>),
-    QX_ROW("isnan", run_predicate<unary_rows<IsNan>()>),
-    QX_ROW("isinf", run_predicate<unary_rows<IsInf>()>),
-    QX_ROW("exp", (run_vector_function<kernels::UnaryFunction::kExp, real_unary_rows<Exp>()>)),
-    QX_ROW("exp2", run_unary<real_unary_rows<Exp2>()>),
-    QX_ROW("expm1", run_unary<real_unary_rows<Expm1>()>),
-    QX_ROW("log", (run_vector_function<kernels::UnaryFunction::kLog, real_unary_rows<Log>()>)),
-    QX_ROW("log2", run_unary<real_unary_rows<Log2>()>),
-    QX_ROW("log10", run_unary<real_unary_rows<Log10>()>),
-    QX_ROW("log1p", run_unary<real_unary_rows<Log1p>()>),
-    QX_ROW("sqrt", run_unary<real_unary_rows<Sqrt>()>),
-    QX_ROW("rsqrt", run_unary<real_unary_rows<Rsqrt>()>),
-    QX_ROW("reciprocal", run_unary<real_unary_rows<Reciprocal>()>),
-    QX_ROW("sin", run_unary<real_unary_rows<Sin>()>),
-    QX_ROW("cos", run_unary<real_unary_rows<Cos>()>),
-    QX_ROW("tan", run_unary<real_unary_rows<Tan>()>),
-    QX_ROW("asin", run_unary<real_unary_rows<Asin>()>),
-    QX_ROW("acos", run_unary<real_unary_rows<Acos>()>),
-    QX_ROW("atan", run_unary<real_unary_rows<Atan>()>),
-    QX_ROW("sinh", run_unary<real_unary_rows<Sinh>()>),
-    QX_ROW("cosh", run_unary<real_unary_rows<Cosh>()>),
-    QX_ROW("tanh", (run_vector_function<kernels::UnaryFunction::kTanh, real_unary_rows<Tanh>()>)),
-    QX_ROW("erf", (run_vector_function<kernels::UnaryFunction::kErf, real_unary_rows<Erf>()>)),
-    QX_ROW("erfc", run_unary<real_unary_rows<Erfc>()>),
-    QX_ROW("sigmoid", (run_vector_function<kernels::UnaryFunction::kSigmoid, real_unary_rows<Sigmoid>()>)),
-    QX_ROW("floor", run_rounding<real_unary_rows<Floor>()>),
-    QX_ROW("ceil", run_rounding<real_unary_rows<Ceil>()>),
-    QX_ROW("trunc", run_rounding<real_unary_rows<Truncate>()>),
-    QX_ROW("round", run_rounding<real_unary_rows<Round>()>),
-    QX_ROW("frac", run_rounding<real_unary_rows<Fraction>()>),
+    QX_ROW("logical_not", run_predicate<unary_rows<LogicalNot>>),
+    QX_ROW("isnan", run_predicate<unary_rows<IsNan>>),
+    QX_ROW("isinf", run_predicate<unary_rows<IsInf>>),
+    QX_ROW("exp", (run_vector_function<kernels::UnaryFunction::kExp, real_unary_rows<Exp>>)),
+    QX_ROW("exp2", run_unary<real_unary_rows<Exp2>>),
+    QX_ROW("expm1", run_unary<real_unary_rows<Expm1>>),
+    QX_ROW("log", (run_vector_function<kernels::UnaryFunction::kLog, real_unary_rows<Log>>)),
+    QX_ROW("log2", run_unary<real_unary_rows<Log2>>),
+    QX_ROW("log10", run_unary<real_unary_rows<Log10>>),
+    QX_ROW("log1p", run_unary<real_unary_rows<Log1p>>),
+    QX_ROW("sqrt", run_unary<real_unary_rows<Sqrt>>),
+    QX_ROW("rsqrt", run_unary<real_unary_rows<Rsqrt>>),
+    QX_ROW("reciprocal", run_unary<real_unary_rows<Reciprocal>>),
+    QX_ROW("sin", run_unary<real_unary_rows<Sin>>),
+    QX_ROW("cos", run_unary<real_unary_rows<Cos>>),
+    QX_ROW("tan", run_unary<real_unary_rows<Tan>>),
+    QX_ROW("asin", run_unary<real_unary_rows<Asin>>),
+    QX_ROW("acos", run_unary<real_unary_rows<Acos>>),
+    QX_ROW("atan", run_unary<real_unary_rows<Atan>>),
+    QX_ROW("sinh", run_unary<real_unary_rows<Sinh>>),
+    QX_ROW("cosh", run_unary<real_unary_rows<Cosh>>),
+    QX_ROW("tanh", (run_vector_function<kernels::UnaryFunction::kTanh, real_unary_rows<Tanh>>)),
+    QX_ROW("erf", (run_vector_function<kernels::UnaryFunction::kErf, real_unary_rows<Erf>>)),
+    QX_ROW("erfc", run_unary<real_unary_rows<Erfc>>),
+    QX_ROW("sigmoid", (run_vector_function<kernels::UnaryFunction::kSigmoid, real_unary_rows<Sigmoid>>)),
+    QX_ROW("floor", run_rounding<real_unary_rows<Floor>>),
+    QX_ROW("ceil", run_rounding<real_unary_rows<Ceil>>),
+    QX_ROW("trunc", run_rounding<real_unary_rows<Truncate>>),
+    QX_ROW("round", run_rounding<real_unary_rows<Round>>),
+    QX_ROW("frac", run_rounding<real_unary_rows<Fraction>>),
 };
 #undef QX_ROW
 

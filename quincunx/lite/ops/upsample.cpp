@@ -69,7 +69,7 @@ std::vector<Between> between(int64_t in, int64_t out, double factor, bool align_
   for (int64_t i = 0; i < out; ++i) {
     const float at = align_corners ? static_cast<float>(i) * aligned
                                    : std::max(0.0f, (static_cast<float>(i) + 0.5f) * ratio(in, out, factor) - 0.5f);
-    const int64_t first = std::min(static_cast<int64_t>(at), in - 1);
+    const auto first = static_cast<int64_t>(std::min(at, static_cast<float>(in - 1)));
     list[static_cast<size_t>(i)] = {first, std::min(first + 1, in - 1), at - static_cast<float>(first)};
   }
   return list;

@@ -201,7 +201,12 @@ Result<View> view_narrow(const Call& call, size_t) {
   const TensorView& x = call.tensor(0);
   QX_ASSIGN_OR_RETURN(const int dim, normalized_dim(call.integer(1), x.num_dims()));
   const int64_t begin = clamped_index(call.integer(2), x.num_dims() == 0 ? 0 : x.size(dim));
-  QX_ASSIGN_OR_RETURN(TensorView view, x.slice(dim, begin, begin + call.integer(3)));
+  const int64_t length = call.integer(3);
+  if (x.num_dims() == 0 || length < 0 || length > x.size(dim) - begin) {
+    return invalid_argument("length: " + std::to_string(length) + " from " + std::to_string(begin) +
+                            " on exceeds dimension " + std::to_string(dim) + " of " + x.to_string());
+  }
+  QX_ASSIGN_OR_RETURN(TensorView view, x.slice(dim, begin, begin + length));
   return View(view);
 }
 
@@ -267,7 +272,7 @@ Result<View> view_diagonal(const Call& call, size_t) {
   QX_ASSIGN_OR_RETURN(const int row, normalized_dim(call.integer(2, 0), x.num_dims()));
   QX_ASSIGN_OR_RETURN(const int column, normalized_dim(call.integer(3, 1), x.num_dims()));
   if (row == column || x.num_dims() < 2) return invalid_argument("dim1 and dim2: expected two dimensions");
-  const int64_t offset = call.integer(1, 0);
+  const int64_t offset = std::clamp(call.integer(1, 0), -x.size(row), x.size(column));
   const int64_t down = std::max<int64_t>(0, -offset), right = std::max<int64_t>(0, offset);
   std::vector<int64_t> shape, strides;
   for (int i = 0; i < x.num_dims(); ++i) {

@@ -4,7 +4,10 @@
 #include <string>
 
 #include "quincunx/apps/doctor.h"
+#include "quincunx/apps/inspect.h"
 #include "quincunx/apps/python_verb.h"
+#include "quincunx/apps/run.h"
+#include "quincunx/apps/text.h"
 #include "quincunx/base/version.h"
 
 namespace {
@@ -18,6 +21,70 @@ CLI::App* add_python_verb(CLI::App& app, const std::string& name, const std::str
   verb->prefix_command();
   verb->set_help_flag();
   return verb;
+}
+
+CLI::App* add_run_verb(CLI::App& app, qx::apps::RunArguments& arguments) {
+  CLI::App* verb = app.add_subcommand("run", "Run a converted model on .npy files, or on random numbers");
+  verb->add_option("model", arguments.model, "A .qxm file")->required();
+  verb->add_option("--method", arguments.method, "Which of the model's methods; needed where there are several");
+  verb->add_option("--input", arguments.inputs, "name=file.npy, once an input; others get random numbers");
+  verb->add_option("--size", arguments.sizes, "symbol=number, the size of random inputs where it may vary");
+  verb->add_option("--output-dir", arguments.output_dir, "Write each output there as NAME.npy");
+  verb->add_option("--threads", arguments.num_threads, "Threads to use; 0 is the machine's");
+  verb->add_option("--runs", arguments.num_runs, "How often to run");
+  verb->add_flag("--profile", arguments.profile, "Print the time of each operator");
+  verb->add_option("--trace", arguments.trace, "Write a Chrome trace there");
+  return verb;
+}
+
+CLI::App* add_inspect_verb(CLI::App& app, qx::apps::InspectArguments& arguments) {
+  CLI::App* verb = app.add_subcommand("inspect", "Show what a .qxm file holds, and check it");
+  verb->add_option("model", arguments.model, "The .qxm file")->required();
+  verb->add_flag("--json", arguments.json, "Print JSON");
+  return verb;
+}
+
+// What `run` does with a model that reads text.
+struct TextOptions {
+  qx::apps::GenerateArguments generate;
+  qx::apps::EmbedArguments embed;
+  const CLI::Option* prompt = nullptr;
+  const CLI::Option* prompt_tokens = nullptr;
+  const CLI::Option* texts = nullptr;
+};
+
+void add_text_options(CLI::App& verb, TextOptions& options) {
+  const std::string group = "Text";
+  qx::apps::GenerateArguments& generate = options.generate;
+  options.prompt = verb.add_option("--prompt", generate.prompt, "Print what the model says after it")->group(group);
+  options.prompt_tokens =
+      verb.add_option("--prompt-tokens", generate.prompt_tokens, "1,2,3: a prompt without a tokenizer")->group(group);
+  verb.add_option("--max-tokens", generate.max_tokens, "Tokens to generate at most (128)")->group(group);
+  verb.add_option("--temperature", generate.temperature, "0 takes the most likely token (0)")->group(group);
+  verb.add_option("--top-k", generate.top_k, "Draw from that many most likely tokens; 0: all (0)")->group(group);
+  verb.add_option("--top-p", generate.top_p, "Draw from the fewest that are as likely together (1)")->group(group);
+  verb.add_option("--seed", generate.seed, "The same seed draws the same tokens (0)")->group(group);
+  verb.add_option("--timeout", generate.timeout_s, "Seconds after which to give up; 0: never (0)")->group(group);
+  verb.add_flag("--json", generate.json, "Print tokens, text, times and mapped files as JSON at the end")->group(group);
+  options.texts = verb.add_option("--text", options.embed.texts, "Print the embedding of each as JSON")
+                      ->group(group)
+                      ->allow_extra_args(false);
+}
+
+int finish(const std::string& verb, const qx::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "qx " << verb << ": " << status.message() << "\n";
+  return kFailed;
+}
+
+int run_model(const qx::apps::RunArguments& arguments, TextOptions& text) {
+  text.generate.model = text.embed.model = arguments.model;
+  text.generate.num_threads = text.embed.num_threads = arguments.num_threads;
+  if (text.prompt->count() + text.prompt_tokens->count() > 0) {
+    return finish("run", qx::apps::generate_text(text.generate, std::cout, std::cerr));
+  }
+  if (text.texts->count() > 0) return finish("run", qx::apps::embed_texts(text.embed, std::cout));
+  return finish("run", qx::apps::run_model(arguments, std::cout));
 }
 
 // Says which verbs there are where `name` is none of them.
@@ -38,6 +105,13 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("qx ") + qx::version());
   app.require_subcommand(0, 1);
   const CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
+  qx::apps::RunArguments run_arguments;
+  CLI::App* run = add_run_verb(app, run_arguments);
+  TextOptions text_options;
+  add_text_options(*run, text_options);
+  qx::apps::InspectArguments inspect_arguments;
+  const CLI::App* inspect = add_inspect_verb(app, inspect_arguments);
+  const CLI::App* convert = add_python_verb(app, "convert", "Convert a PyTorch model into a .qxm file (needs Python)");
   const CLI::App* bench = add_python_verb(app, "bench", "Measure a capability against its named peers (needs Python)");
 
   if (argc > 1 && argv[1][0] != '-' && !has_verb(app, argv[1])) return kWrongUsage;
@@ -54,7 +128,8 @@ int main(int argc, char** argv) {
     qx::apps::print_doctor(std::cout);
     return 0;
   }
-  const qx::Status status = qx::apps::run_python_verb(bench->get_name(), bench->remaining());
-  std::cerr << "qx bench: " << status.message() << "\n";
-  return kFailed;
+  if (inspect->parsed()) return finish("inspect", qx::apps::inspect_model(inspect_arguments, std::cout));
+  if (run->parsed()) return run_model(run_arguments, text_options);
+  if (convert->parsed()) return finish("convert", qx::apps::run_python_verb("convert", convert->remaining()));
+  return finish("bench", qx::apps::run_python_verb(bench->get_name(), bench->remaining()));
 }

@@ -62,6 +62,8 @@ Result<Fusion> fuse(const graph::Graph& graph, const FuseOptions& options) {
 
   PatternOptions patterns;
   patterns.enabled = options.patterns;
+  // No target takes matrix products, and what follows one is fused better without it.
+  patterns.enabled.try_emplace("matmul_epilogue", false);
   patterns.decompose = true;
   patterns.verify_each = options.check;
   patterns.dump_directory = options.dump_directory;

@@ -1,5 +1,5 @@
-// RUN: %qx-opt %s --qx-decompose-composites | %FileCheck %s
-// RUN: %qx-opt %s --qx-decompose-composites --qx-fuse-silu --qx-fuse-gelu --qx-fuse-softmax --qx-fuse-layer-norm --qx-fuse-rms-norm --qx-fuse-swiglu --qx-fuse-rope --qx-fuse-matmul-epilogue 2>/dev/null | %FileCheck %s --check-prefix=AGAIN
+// RUN: %qx-opt %s --qx-decompose-composites=products=true | %FileCheck %s
+// RUN: %qx-opt %s --qx-decompose-composites=products=true --qx-fuse-silu --qx-fuse-gelu --qx-fuse-softmax --qx-fuse-layer-norm --qx-fuse-rms-norm --qx-fuse-swiglu --qx-fuse-rope --qx-fuse-matmul-epilogue 2>/dev/null | %FileCheck %s --check-prefix=AGAIN
 !t = tensor<4x8xf32>
 !h = tensor<4x8xbf16>
 !w = tensor<8xf32>

@@ -246,10 +246,13 @@ struct MatmulPattern : mlir::OpRewritePattern<mfuse::MatmulOp> {
 };
 
 struct DecomposeComposites : impl::DecomposeCompositesBase<DecomposeComposites> {
+  using DecomposeCompositesBase::DecomposeCompositesBase;
+
   void runOnOperation() override {
     mlir::RewritePatternSet patterns(&getContext());
     patterns.add<UnaryPattern, BinaryPattern, RmsNormPattern, AddRmsNormPattern, LayerNormPattern, SoftmaxPattern,
-                 RopePattern, MatmulPattern>(&getContext());
+                 RopePattern>(&getContext());
+    if (products) patterns.add<MatmulPattern>(&getContext());
     walkPatterns(getOperation(), std::move(patterns));
   }
 };

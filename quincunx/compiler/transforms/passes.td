@@ -89,6 +89,8 @@ def DecomposeComposites : Pass<"qx-decompose-composites", "::mlir::func::FuncOp"
   let description = [{
     For targets that do not take them whole. Half-precision operands are computed on in f32, as the composites are.
   }];
+  let options = [Option<"products", "products", "bool", /*default=*/"false",
+      "Also take bias, activation and residual out of mfuse.matmul: the values between get no source value">];
   let dependentDialects = ["::qx::mfuse::MFuseDialect"];
 }
 

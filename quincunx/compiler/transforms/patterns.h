@@ -28,7 +28,8 @@ std::vector<std::string> patternNames();
 struct PatternOptions {
   // By name; a pattern that is missing here runs.
   std::map<std::string, bool> enabled;
-  // Restates composites in primitive operations afterwards.
+  // Restates composites in primitive operations afterwards. Matrix products keep their epilogues, because the values
+  // between would equal no value of the source graph: whoever cannot take them switches `matmul_epilogue` off.
   bool decompose = false;
   // Verifies the module after each pass.
   bool verify_each = true;

@@ -116,14 +116,13 @@ Result<TensorView> TensorView::from_dlpack(const DLTensor& tensor) {
 }
 
 DLTensor TensorView::to_dlpack() const {
-  DLTensor tensor{};
-  tensor.data = data_;
-  tensor.device = device_;
-  tensor.ndim = num_dims_;
-  tensor.dtype = dlpack_dtype(dtype_);
-  tensor.shape = const_cast<int64_t*>(shape_);
-  tensor.strides = const_cast<int64_t*>(strides_);
-  return tensor;
+  return {.data = data_,
+          .device = device_,
+          .ndim = num_dims_,
+          .dtype = dlpack_dtype(dtype_),
+          .shape = const_cast<int64_t*>(shape_),
+          .strides = const_cast<int64_t*>(strides_),
+          .byte_offset = 0};
 }
 
 int64_t TensorView::num_elements() const {

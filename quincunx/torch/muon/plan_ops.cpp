@@ -75,8 +75,8 @@ void append_bucket(const planning::MuonBucketSchedule& bucket, std::vector<Tenso
 
 // [summary, matrices, rank_flops, bucket_peak_bytes], then for each bucket [held, remote, owned, batches, counts,
 // sizes]. summary: the plan's hash, the number of buckets and the hash of each tensor.
-std::vector<Tensor> muon_plan(std::vector<std::string> names, Tensor shapes, Tensor boxes, int64_t num_ranks,
-                              int64_t rank, int64_t memory_cap_bytes, int64_t num_threads) {
+std::vector<Tensor> muon_plan(const std::vector<std::string>& names, const Tensor& shapes, const Tensor& boxes,
+                              int64_t num_ranks, int64_t rank, int64_t memory_cap_bytes, int64_t num_threads) {
   auto plan = planning::make_muon_plan(
       tensors_from(names, shapes, boxes, num_ranks),
       {.num_ranks = num_ranks, .memory_cap_bytes = memory_cap_bytes, .num_threads = num_threads});
@@ -91,7 +91,7 @@ std::vector<Tensor> muon_plan(std::vector<std::string> names, Tensor shapes, Ten
 }
 
 // The polynomials of a named set, [num_steps, 3].
-Tensor muon_coefficients(std::string name, int64_t num_steps) {
+Tensor muon_coefficients(const std::string& name, int64_t num_steps) {
   const auto steps = kernels::newton_schulz_coefficients(name, static_cast<int>(num_steps));
   throw_if_error(steps.status());
   Tensor result = torch::stable::empty({num_steps, 3}, ScalarType::Float);

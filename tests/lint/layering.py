@@ -38,7 +38,7 @@ def _part(path: str) -> str:
 
 
 def _order(root: pathlib.Path) -> list[str]:
-    """The folders in dependency order. What stands in compiler/ itself is made of its subfolders and comes after them."""
+    """The folders in dependency order. What stands in compiler/ itself is made of its subfolders: it comes last."""
     order = []
     for folder in ORDER:
         path = root / "quincunx" / folder / "CMakeLists.txt"

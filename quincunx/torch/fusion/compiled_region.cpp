@@ -21,12 +21,12 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 constexpr std::pair<ScalarType, DType> kTypes[] = {
-    {ScalarType::Float, DType::kFloat32},    {ScalarType::BFloat16, DType::kBFloat16},
-    {ScalarType::Half, DType::kFloat16},     {ScalarType::Double, DType::kFloat64},
-    {ScalarType::Bool, DType::kBool},        {ScalarType::Char, DType::kInt8},
-    {ScalarType::Byte, DType::kUInt8},       {ScalarType::Short, DType::kInt16},
-    {ScalarType::Int, DType::kInt32},        {ScalarType::Long, DType::kInt64},
-    {ScalarType::UInt16, DType::kUInt16},    {ScalarType::UInt32, DType::kUInt32},
+    {ScalarType::Float, DType::kFloat32}, {ScalarType::BFloat16, DType::kBFloat16},
+    {ScalarType::Half, DType::kFloat16},  {ScalarType::Double, DType::kFloat64},
+    {ScalarType::Bool, DType::kBool},     {ScalarType::Char, DType::kInt8},
+    {ScalarType::Byte, DType::kUInt8},    {ScalarType::Short, DType::kInt16},
+    {ScalarType::Int, DType::kInt32},     {ScalarType::Long, DType::kInt64},
+    {ScalarType::UInt16, DType::kUInt16}, {ScalarType::UInt32, DType::kUInt32},
     {ScalarType::UInt64, DType::kUInt64},
 };
 

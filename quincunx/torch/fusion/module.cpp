@@ -38,9 +38,9 @@ struct FusedGraph {
   }
 };
 
-std::unique_ptr<FusedGraph> fuse(const graph::Graph& graph, std::map<std::string, bool> patterns,
-                                 std::string cache_directory, std::string dump_directory, bool check) {
-  auto fused = std::make_unique<FusedGraph>(FusedGraph{graph, {}});
+FusedGraph fuse(const graph::Graph& graph, std::map<std::string, bool> patterns, std::string cache_directory,
+                std::string dump_directory, bool check) {
+  FusedGraph fused{graph, {}};
   compiler::FuseOptions options;
   options.patterns = std::move(patterns);
   options.cache_directory = std::move(cache_directory);
@@ -49,9 +49,9 @@ std::unique_ptr<FusedGraph> fuse(const graph::Graph& graph, std::map<std::string
   Status status;
   {
     nb::gil_scoped_release unlocked;
-    Result<compiler::Fusion> fusion = compiler::fuse(fused->graph, options);
+    Result<compiler::Fusion> fusion = compiler::fuse(fused.graph, options);
     status = fusion.status();
-    if (status.ok()) fused->fusion = std::move(fusion).value();
+    if (status.ok()) fused.fusion = std::move(fusion).value();
   }
   raise_if_error(status);
   return fused;

@@ -12,10 +12,10 @@
 namespace qx::torch_bridge {
 
 struct RegionCounters {
-  int64_t registered = 0;    // regions with a kernel
-  int64_t loaded = 0;        // of these, made from the program of a cached graph
-  int64_t runs = 0;          // calls that ran a kernel
-  int64_t eager_runs = 0;    // calls that ran through ATen, because the program could not be compiled here
+  int64_t registered = 0;  // regions with a kernel
+  int64_t loaded = 0;      // of these, made from the program of a cached graph
+  int64_t runs = 0;        // calls that ran a kernel
+  int64_t eager_runs = 0;  // calls that ran through ATen, because the program could not be compiled here
 };
 
 // Makes and registers the region of a key; false if it cannot.

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <set>
 
 #include "compiler/run_fusion.h"
 
@@ -25,7 +24,6 @@ class RandomGraph {
     values_.push_back(b_.input(DType::kFloat32, {size(columns_)}));
     const int count = pick(3, 10);
     for (int i = 0; i < count; ++i) grow();
-    std::set<graph::ValueId> used;
     b_.graph.outputs.push_back(values_.back());
     b_.graph.outputs.push_back(values_[pick(3, static_cast<int>(values_.size()) - 1)]);
   }
@@ -132,10 +130,24 @@ TEST(RandomGraphs, AgreeWithF64) {
     nodes += static_cast<int64_t>(random.graph().nodes.size());
     for (const Region& region : fusion->regions) covered += static_cast<int64_t>(region.nodes.size());
   }
-  RecordProperty("regions", static_cast<int>(regions));
   // A compiler that fuses nothing is right too: most of these nodes can be fused.
   EXPECT_GT(regions, kGraphs / 2);
   EXPECT_GT(covered, nodes / 2);
+}
+
+TEST(RandomGraphs, AgreeWithF64AsTilePrograms) {
+  FuseOptions options;
+  options.target = "tile";
+  int64_t regions = 0;
+  for (int seed = 0; seed < kGraphs; ++seed) {
+    const RandomGraph random(seed);
+    const auto fusion = fuse(random.graph(), options);
+    ASSERT_TRUE(fusion.ok()) << fusion.status();
+    expectRegionsRight(random.graph(), *fusion, {3}, static_cast<uint64_t>(seed), kTolerance);
+    if (::testing::Test::HasFatalFailure()) FAIL() << "seed " << seed;
+    regions += static_cast<int64_t>(fusion->regions.size());
+  }
+  EXPECT_GT(regions, kGraphs / 4);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ struct Registry {
 Registry& registry() {
   static Registry& instance = *[] {
     auto* created = new Registry;
-    for (auto& target : {createLlvmTarget()}) created->targets.emplace(target->name(), target);
+    for (auto& target : {createLlvmTarget(), createTileTarget()}) created->targets.emplace(target->name(), target);
     return created;
   }();
   return instance;

@@ -48,5 +48,7 @@ Result<std::shared_ptr<const Target>> findTarget(std::string_view name);
 
 // Machine code through LLVM, by loop programs.
 std::shared_ptr<const Target> createLlvmTarget();
+// Tile programs: data that quincunx_runtime executes. Kernel::to_string() is the program's text.
+std::shared_ptr<const Target> createTileTarget();
 
 }  // namespace qx::compiler

@@ -73,6 +73,50 @@ TEST(Target, DecidesTheClusters) {
   expectRegionsRight(b.graph, *pairs, {}, 1, 2e-6);
 }
 
+// mean and softmax over the columns, and what a function of the whole adds.
+GraphBuilder rows() {
+  GraphBuilder b;
+  b.graph.symbols.push_back({"s0", 0, 1 << 20});
+  const auto x = b.input(DType::kFloat32, {size(1), symbolic(0), size(40)});
+  const auto bias = b.input(DType::kFloat32, {size(40)});
+  const auto centred = b.binary("sub", x, b.reduce("mean.dim", x, 2));
+  const auto e = b.unary("exp", b.unary("tanh", centred));
+  b.graph.outputs.push_back(b.binary("add", b.binary("mul", e, b.reduce("amax.default", e, 2)), bias));
+  return b;
+}
+
+TEST(Target, TileProgramsAgreeWithMachineCode) {
+  FuseOptions options;
+  options.cache_directory = "none";
+  options.target = "tile";
+  const GraphBuilder b = rows();
+  const auto fusion = fuse(b.graph, options);
+  ASSERT_TRUE(fusion.ok()) << fusion.status();
+  ASSERT_EQ(fusion->regions.size(), 1u);
+  EXPECT_TRUE(fusion->regions[0].kernel->to_string().starts_with("tile 1\n"));
+  for (const int64_t size : {0, 1, 9}) expectRegionsRight(b.graph, *fusion, {size}, 1, 2e-6);
+}
+
+// The count of a mean over a size that is chosen later is for machine code alone: the same graph, other clusters.
+TEST(Target, TileProgramsLackWhatLoopsHave) {
+  GraphBuilder b;
+  b.graph.symbols.push_back({"s0", 0, 1 << 20});
+  const auto x = b.input(DType::kFloat32, {size(3), symbolic(0)});
+  b.graph.outputs.push_back(b.unary("exp", b.binary("sub", x, b.reduce("mean.dim", x, 1))));
+  FuseOptions options;
+  options.cache_directory = "none";
+  const auto loops = fuse(b.graph, options);
+  options.target = "tile";
+  const auto tiles = fuse(b.graph, options);
+  ASSERT_TRUE(loops.ok() && tiles.ok());
+  ASSERT_EQ(loops->regions.size(), 1u);
+  EXPECT_EQ(loops->regions[0].nodes.size(), 3u);
+  ASSERT_EQ(tiles->regions.size(), 1u);
+  EXPECT_EQ(tiles->regions[0].nodes.size(), 2u);
+  expectRegionsRight(b.graph, *loops, {7}, 2, 2e-6);
+  expectRegionsRight(b.graph, *tiles, {7}, 2, 2e-6);
+}
+
 TEST(Target, SaysInTheReportWhatItLacks) {
   registerTarget(std::make_shared<PairTarget>());
   FuseOptions options;

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from boost.tiny_wan import GRID, TEXT_DIM, everything_in, generate, inputs_of, tiny_pipeline, tiny_transformer
+from diffusers import WanPipeline
 
 from quincunx import boost
 
@@ -170,6 +171,31 @@ def test_dense_steps_and_blocks():
     densities = [block.density for block in handle.counters.blocks.values()]
     assert densities == [1.0, 0.75, 0.75]
     assert handle.density == pytest.approx(2.5 / 3)
+
+
+def test_two_transformers_share_the_steps():
+    """Wan 2.2: one for high noise, one for low."""
+    pipe = tiny_pipeline(num_layers=1)
+    two = WanPipeline(
+        tokenizer=None,
+        text_encoder=None,
+        vae=None,
+        transformer=pipe.transformer,
+        transformer_2=tiny_transformer(num_layers=1, seed=1),
+        scheduler=pipe.scheduler,
+        boundary_ratio=0.7,
+    )
+    two.set_progress_bar_config(disable=True)
+    before = [everything_in(t) for t in (two.transformer, two.transformer_2)]
+    with boost.boosted(two, {"sparsity": 0.5, "tile": (1, 2, 2), "dense_steps": 1}) as handle:
+        generate(two, steps=4, guidance_scale=1.0)
+    blocks = {name: (block.calls, block.density) for name, block in handle.counters.blocks.items()}
+    high, low = blocks["transformer.blocks[0]"], blocks["transformer_2.blocks[0]"]
+    assert high[0] >= 1 and low[0] >= 1 and high[0] + low[0] == 4
+    assert high[1] == (1 + 0.5 * (high[0] - 1)) / high[0] and low[1] == 0.5  # only the first step of all is dense
+    for transformer, untouched in zip((two.transformer, two.transformer_2), before, strict=True):
+        replaced = {entry[1:3] for entry in set(everything_in(transformer)) ^ set(untouched)}
+        assert not {name for name, _ in replaced} & {"processor", "forward"}
 
 
 @pytest.mark.parametrize(

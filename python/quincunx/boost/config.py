@@ -59,7 +59,7 @@ def _yaml_mapping(text: str, source: str) -> Mapping[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError:
-        raise RuntimeError("config: YAML needs the Python package PyYAML; install it with `pip install PyYAML`") from None
+        raise RuntimeError("config: YAML needs the package PyYAML; install it with `pip install PyYAML`") from None
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._graph import import_graph
+from .._graph import import_graph, load_core
 
 # torch.export takes sizes of 1 for constants, so that what may vary is exported at 2 or more.
 MIN_EXPORTED_SIZE = 2
@@ -20,7 +20,7 @@ def export(
 ) -> torch.export.ExportedProgram:
     """An ExportedProgram without mutation, with linear, attention and norms as the operators that they are."""
     if isinstance(module, torch.export.ExportedProgram):
-        return module.run_decompositions({})
+        return _lowered(module)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
             f"source: expected a torch.nn.Module, an ExportedProgram or a path, got {type(module).__name__}"
@@ -30,9 +30,25 @@ def export(
     try:
         with torch.no_grad(), evaluating(module):
             program = torch.export.export(module, example_inputs, dynamic_shapes=dynamic_shapes, strict=False)
-            return program.run_decompositions({})
+            return _lowered(program)
     except (torch._dynamo.exc.UserError, torch.fx.experimental.symbolic_shapes.ConstraintViolationError) as error:
         raise ValueError(f"source: torch.export cannot export it with these dynamic_shapes: {error}") from error
+
+
+def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Without mutation, and with PyTorch's decomposition of each operator that the runtime lacks and that has one."""
+    program = program.run_decompositions({})
+    known = set(load_core().lite_operators())
+    lacking = {
+        node.target
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and str(node.target) not in known
+        and any(isinstance(result.type, torch.TensorType) for result in node.target._schema.returns)
+    }
+    table = torch.export.default_decompositions()
+    found = {operator: table[operator] for operator in lacking if operator in table}
+    return program.run_decompositions(found) if found else program
 
 
 @contextlib.contextmanager

@@ -132,11 +132,7 @@ def _text_shapes(kind: str, max_length: int) -> tuple[dict[int, Any], ...]:
 def _methods(source: Source, graph: Any) -> list[Any]:
     rewrites = load_module("_convert")
     if source.kind == "decoder":
-        methods = rewrites.make_decoder_methods(graph, max_length=source.max_length)
-    elif source.kind == "encoder":
-        methods = [rewrites.make_encoder(graph, max_batch=MAX_BATCH, max_length=source.max_length)]
-    else:
-        methods = [rewrites.make_method(graph, "forward")]
-    for method in methods:
-        rewrites.check_operators(method)
-    return methods
+        return rewrites.make_decoder_methods(graph, max_length=source.max_length)
+    if source.kind == "encoder":
+        return [rewrites.make_encoder(graph, max_batch=MAX_BATCH, max_length=source.max_length)]
+    return [rewrites.make_method(graph, "forward")]

@@ -209,8 +209,7 @@ Result<Graph> make_cached_decoder(Graph graph, const DecoderOptions& options) {
   cached.symbols[static_cast<size_t>(symbol)] = {"length", 1, options.max_length};
   cached.values[static_cast<size_t>(cached.inputs[0])].name = "tokens";
   cached.values[static_cast<size_t>(cached.outputs[0])].name = "logits";
-  simplify(cached);
-  QX_RETURN_IF_ERROR(graph::verify(cached));
+  QX_RETURN_IF_ERROR(finish_method(cached));
   return cached;
 }
 
@@ -220,8 +219,7 @@ Result<std::vector<Graph>> make_decoder_methods(Graph graph, const DecoderOption
   const int32_t symbol = prefill.values[static_cast<size_t>(prefill.inputs[0])].type.shape[1].symbol;
   QX_ASSIGN_OR_RETURN(Graph decode, bind_symbol(prefill, symbol, 1));
   decode.name = "decode";
-  simplify(decode);
-  QX_RETURN_IF_ERROR(graph::verify(decode));
+  QX_RETURN_IF_ERROR(finish_method(decode));
   return std::vector<Graph>{std::move(prefill), std::move(decode)};
 }
 

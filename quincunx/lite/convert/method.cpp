@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "quincunx/lite/convert/coverage.h"
 #include "quincunx/lite/convert/edit.h"
 #include "quincunx/lite/convert/no_ops.h"
+#include "quincunx/lite/plan/constants.h"
 
 namespace qx::lite {
 namespace {
@@ -11,6 +13,9 @@ namespace {
 using graph::Dim;
 using graph::Graph;
 using graph::TensorType;
+
+// A larger result would make the file grow more than its computation costs at each load.
+constexpr int64_t kMaxFoldedBytes = 1 << 20;
 
 const TensorType& type_of(const Graph& graph, graph::ValueId id) { return graph.values[static_cast<size_t>(id)].type; }
 
@@ -23,11 +28,19 @@ void simplify(Graph& graph) {
   remove_dead_code(graph);
 }
 
+Status finish_method(Graph& graph) {
+  simplify(graph);
+  QX_RETURN_IF_ERROR(check_operators(graph));
+  const Result<std::vector<TensorView>> constants = fold_constants(graph, kMaxFoldedBytes);
+  QX_RETURN_IF_ERROR(constants.status());
+  remove_dead_code(graph);
+  return graph::verify(graph);
+}
+
 Result<Graph> make_method(Graph graph, const std::string& name) {
   if (name.empty()) return invalid_argument("name is empty, expected the name of a method");
   graph.name = name;
-  simplify(graph);
-  QX_RETURN_IF_ERROR(graph::verify(graph));
+  QX_RETURN_IF_ERROR(finish_method(graph));
   return graph;
 }
 

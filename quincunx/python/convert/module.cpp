@@ -10,7 +10,6 @@
 
 #include "quincunx/graph/qxm.h"
 #include "quincunx/lite/convert/cached_decoder.h"
-#include "quincunx/lite/convert/coverage.h"
 #include "quincunx/lite/convert/method.h"
 #include "quincunx/python/errors.h"
 
@@ -46,9 +45,6 @@ NB_MODULE(_convert, module) {
         return methods;
       },
       "graph"_a, nb::kw_only(), "max_length"_a, "The methods prefill and decode.");
-  module.def(
-      "check_operators", [](const Graph& graph) { check(qx::lite::check_operators(graph)); }, "graph"_a,
-      "NotImplementedError lists the nodes that the runtime cannot run.");
   module.def(
       "write_qxm",
       [](const std::string& path, const std::vector<Graph*>& methods, std::string metadata,

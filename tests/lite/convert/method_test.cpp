@@ -129,6 +129,25 @@ graph::Graph encoder() {
   return builder.graph();
 }
 
+TEST(Method, ComputesWhatIsConstant) {
+  GraphBuilder builder;
+  const ValueId x = builder.input("x", DType::kFloat32, kShape);
+  const ValueId one = builder.constant<float>(DType::kFloat32, {2, 3}, std::vector<float>(6, 1.0F));
+  const ValueId minus = builder.call("aten.neg.default", {ref(one)}, DType::kFloat32, kShape);
+  builder.output(builder.call("aten.add.Tensor", {ref(x), ref(minus), known(1)}, DType::kFloat32, kShape));
+  const graph::Graph method = make_method(builder.graph(), "forward").value();
+  EXPECT_THAT(ops(method), testing::ElementsAre("aten.add.Tensor"));
+  ASSERT_EQ(method.constants.size(), 1U);
+  EXPECT_EQ(reinterpret_cast<const float*>(method.constants[0].storage->data())[5], -1.0F);
+}
+
+TEST(Method, RefusesOperatorsThatTheRuntimeLacks) {
+  GraphBuilder builder;
+  const ValueId x = builder.input("x", DType::kFloat32, kShape);
+  builder.output(builder.call("mine.odd.default", {ref(x)}, DType::kFloat32, kShape));
+  EXPECT_EQ(make_method(builder.graph(), "forward").status().code(), StatusCode::kUnimplemented);
+}
+
 TEST(Encoder, NamesInputsAndSizesAndAllowsOne) {
   const graph::Graph graph = make_encoder(encoder(), 16, 256).value();
   EXPECT_EQ(graph.name, "encode");

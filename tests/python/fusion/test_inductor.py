@@ -7,8 +7,8 @@ import sys
 import pytest
 import quincunx.fusion
 import torch
+from fusion.reference import assert_close, doubled, value_and_gradients
 from quincunx.fusion import fuser, inductor
-from reference import assert_close, doubled, value_and_gradients
 from torch import nn
 
 SCRIPT = """

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from reference import assert_close, doubled
+from fusion.reference import assert_close, doubled
 from torch.nn import functional
 
 

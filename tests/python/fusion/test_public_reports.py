@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import value_and_gradients
+from fusion.reference import value_and_gradients
 from torch.nn import functional
 
 

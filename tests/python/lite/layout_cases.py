@@ -41,7 +41,6 @@ def view_cases():
         "aten.narrow_copy.default": on(A.narrow_copy.default, [x], -1, 1, 2) + on(A.narrow_copy.default, [x], 1, 0, 0),
         "aten.alias.default": on(A.alias.default, [x]),
         "aten.detach.default": on(A.detach.default, [x]),
-        "aten.detach_.default": [(lambda x: A.detach_.default(x + 1), (x,))],
         "aten.lift_fresh_copy.default": [(lambda x: A.lift_fresh_copy.default(x), (x,))],
         "aten.dropout.default": on(A.dropout.default, [x], 0.5, False),
         "aten.flip.default": on(A.flip.default, [x, t], [0, -1]),

@@ -94,9 +94,16 @@ class RegionMaker {
       inputs.erase(std::unique(inputs.begin(), inputs.end()), inputs.end());
       graph.inputs.push_back(std::move(inputs));
       graph.result_bytes.push_back(bytesOf(op));
-      graph.candidate.push_back(isCandidate(op));
+      graph.candidate.push_back(!isEntryView(op, graph) && isCandidate(op));
     }
     return graph;
+  }
+
+  // A view of what no region computes: it would be trimmed anyway, and must not draw clusters to itself before.
+  bool isEntryView(mlir::Operation* op, const ClusterGraph& graph) {
+    if (!isView(op) || mf::sourceValue(op->getResult(0)) < 0) return false;
+    mlir::Operation* const source = op->getOperand(0).getDefiningOp();
+    return source == nullptr || !graph.candidate[numbers_[source]];
   }
 
   bool isCandidate(mlir::Operation* op) {

@@ -22,7 +22,8 @@
 namespace qx::compiler {
 
 struct FuseOptions {
-  // Switches of single patterns by name, as patternNames() lists them; all are on. Another name is an error.
+  // Switches of single patterns by name, as patternNames() lists them; all are on but matmul_epilogue, which no target
+  // takes. Another name is an error.
   std::map<std::string, bool> patterns;
   // Where compiled kernels are kept between processes. Empty: QX_CACHE_DIR, else XDG_CACHE_HOME/quincunx, else
   // ~/.cache/quincunx. "none" keeps nothing.

@@ -25,7 +25,10 @@ bool promote(NodeImporter& node, mlir::Value& lhs, mlir::Value& rhs) {
 
 bool convertBinary(NodeImporter& node, BinaryKind kind) {
   mlir::Value lhs = node.tensorOrScalar(0), rhs = node.tensorOrScalar(1);
-  return promote(node, lhs, rhs) && node.finish(0, node.binary(kind, lhs, rhs));
+  if (!promote(node, lhs, rhs)) return false;
+  bool bitwise = kind == BinaryKind::bitwise_and || kind == BinaryKind::bitwise_or || kind == BinaryKind::bitwise_xor;
+  // Products and extremes of booleans have no arithmetic to speak of: left alone.
+  return (bitwise || !node.resultElement().isInteger(1)) && node.finish(0, node.binary(kind, lhs, rhs));
 }
 
 // add, sub and rsub: self +- alpha * other.

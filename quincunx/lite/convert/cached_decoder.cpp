@@ -1,8 +1,10 @@
 #include "quincunx/lite/convert/cached_decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "quincunx/lite/convert/edit.h"
@@ -23,6 +25,7 @@ using graph::TensorType;
 using graph::ValueId;
 
 constexpr char kAttention[] = "aten.scaled_dot_product_attention.default";
+constexpr char kAnyArange[] = "aten.arange.";
 constexpr char kArange[] = "aten.arange.start_step";
 
 // Arguments of scaled_dot_product_attention.
@@ -57,15 +60,31 @@ class Rewriter {
     return found;
   }
 
+  bool makes_tokens(const Node& node) const {
+    return std::any_of(node.results.begin(), node.results.end(),
+                       [&](ValueId id) { return id != kNoValue && token_dim(type_of(id), symbol_) >= 0; });
+  }
+
+  // The same for each token.
+  static bool is_uniform(const std::string& op) {
+    constexpr std::array<std::string_view, 7> kUniform = {
+        "aten.expand.default",    "aten.full.default", "aten.new_full.default", "aten.new_ones.default",
+        "aten.new_zeros.default", "aten.ones.default", "aten.zeros.default"};
+    return std::find(kUniform.begin(), kUniform.end(), op) != kUniform.end();
+  }
+
   Status rewrite(Node node) {
     if (node.op == kAttention && has_tokens(node)) return cache_attention(std::move(node));
-    if (node.op == kArange && token_dim(type_of(node.results[0]), symbol_) >= 0) {
-      return shift_positions(std::move(node));
-    }
     if (has_tokens(node)) {
       QX_RETURN_IF_ERROR(check_token_wise(graph_, node, symbol_));
-    } else if (node.op == "aten.slice.Tensor" && token_dim(type_of(node.results[0]), symbol_) >= 0) {
-      return gather_positions(std::move(node));
+    } else if (makes_tokens(node)) {
+      if (node.op.starts_with(kAnyArange)) return shift_positions(std::move(node));
+      if (node.op == "aten.slice.Tensor") return gather_positions(std::move(node));
+      if (!is_uniform(node.op)) {
+        return invalid_argument("node '" + node.name + "' (" + node.op +
+                                ") gives each token a value of its own in a way that is not known; positions may come "
+                                "from arange or from the first rows of a table");
+      }
     }
     graph_.nodes.push_back(std::move(node));
     return ok_status();
@@ -85,9 +104,17 @@ class Rewriter {
                     name + ".position", {dtype, {}});
   }
 
+  // arange(L), arange(0, L) or arange(0, L, 1).
+  bool counts_from_zero(const Node& node) const {
+    const Argument length = Dim{0, 1, symbol_};
+    if (node.op == "aten.arange.default") return node.arguments[0] == length;
+    const bool begins = node.arguments[0] == Argument(Dim{0}) && node.arguments[1] == length;
+    return begins && (node.op == "aten.arange.start" || node.arguments[2] == Argument(Dim{1}));
+  }
+
   // arange(0, L) counts from the first new token.
   Status shift_positions(Node node) {
-    if (!(node.arguments[0] == Argument(Dim{0})) || !(node.arguments[2] == Argument(Dim{1}))) {
+    if (!counts_from_zero(node)) {
       return invalid_argument("node '" + node.name + "' (" + node.op +
                               ") counts the tokens in a way of its own, expected arange(0, length)");
     }

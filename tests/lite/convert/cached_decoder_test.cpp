@@ -33,11 +33,14 @@ struct Decoder {
                         flat);
   }
 
-  // x with its row's position added.
-  graph::ValueId with_positions(graph::ValueId x) {
-    const auto counted =
-        builder.call("aten.arange.start_step", {known(0), length, known(1), DType::kFloat32, kNone, kNone, kNone},
-                     DType::kFloat32, {length});
+  // x with its row's position added; `op` is one of the ways to count.
+  graph::ValueId with_positions(graph::ValueId x, const std::string& op = "aten.arange.start_step", int64_t step = 1) {
+    std::vector<graph::Argument> arguments;
+    if (op != "aten.arange.default") arguments.push_back(known(0));
+    arguments.push_back(length);
+    if (op == "aten.arange.start_step") arguments.push_back(known(step));
+    for (const graph::Argument& rest : {graph::Argument(DType::kFloat32), {}, {}, {}}) arguments.push_back(rest);
+    const auto counted = builder.call(op, arguments, DType::kFloat32, {length});
     const auto column =
         builder.call("aten.unsqueeze.default", {ref(counted), known(1)}, DType::kFloat32, {length, known(1)});
     return builder.call("aten.add.Tensor", {ref(x), ref(column), known(1)}, DType::kFloat32, flat);
@@ -60,9 +63,9 @@ struct Decoder {
   }
 };
 
-graph::Graph decoder_graph() {
+graph::Graph decoder_graph(const std::string& arange = "aten.arange.start_step", int64_t step = 1) {
   Decoder decoder;
-  decoder.finish(decoder.attended(decoder.with_positions(decoder.embedded())));
+  decoder.finish(decoder.attended(decoder.with_positions(decoder.embedded(), arange, step)));
   return decoder.builder.graph();
 }
 
@@ -78,9 +81,12 @@ int count(const graph::Graph& graph, const std::string& op) {
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const graph::Node& node) { return node.op == op; }));
 }
 
-TEST(CachedDecoder, GivesTheLogitsOfTheWholeTextTokenByToken) {
-  Session whole = Session::create({decoder_graph()}).value();
-  Session cached = Session::create(make_decoder_methods(decoder_graph(), {.max_length = kMaxLength}).value()).value();
+class EachArange : public testing::TestWithParam<const char*> {};
+
+TEST_P(EachArange, GivesTheLogitsOfTheWholeTextTokenByToken) {
+  Session whole = Session::create({decoder_graph(GetParam())}).value();
+  Session cached =
+      Session::create(make_decoder_methods(decoder_graph(GetParam()), {.max_length = kMaxLength}).value()).value();
   const std::vector<int64_t> text = {3, 1, 4, 1, 0, 2};
   constexpr size_t kPrompt = 2;
   for (size_t end = kPrompt; end <= text.size(); ++end) {
@@ -93,6 +99,22 @@ TEST(CachedDecoder, GivesTheLogitsOfTheWholeTextTokenByToken) {
     // Both are sums of at most kWidth products and end rows of values below 10 in float32.
     EXPECT_THAT(ours, testing::Pointwise(testing::FloatNear(1e-4F), expected)) << end;
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(CachedDecoder, EachArange,
+                         testing::Values("aten.arange.default", "aten.arange.start", "aten.arange.start_step"));
+
+TEST(CachedDecoder, RefusesPositionsThatItDoesNotKnow) {
+  const auto refused = make_cached_decoder(decoder_graph("aten.arange.start_step", 2), {.max_length = kMaxLength});
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("counts the tokens in a way of its own"));
+  Decoder random;
+  const auto noise = random.builder.call("aten.rand.default", {std::vector<graph::Dim>{random.length, known(1)}},
+                                         DType::kFloat32, {random.length, known(1)});
+  const auto x = random.builder.call("aten.add.Tensor", {ref(random.embedded()), ref(noise), known(1)}, DType::kFloat32,
+                                     random.flat);
+  random.finish(random.attended(x));
+  EXPECT_THAT(make_cached_decoder(random.builder.graph(), {.max_length = kMaxLength}).status().message(),
+              testing::HasSubstr("gives each token a value of its own"));
 }
 
 TEST(CachedDecoder, APromptOfOneTokenWorks) {

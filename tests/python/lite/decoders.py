@@ -6,6 +6,7 @@ import sys
 
 import torch
 
+SCALE = 10.0
 TOUR_MODEL = pathlib.Path(__file__).resolve().parents[3] / "examples" / "tour" / "model.py"
 
 
@@ -24,6 +25,10 @@ def tour_decoder(vocab_size: int = 64, seed: int = 1):
     config = tour.ModelConfig(vocab_size=vocab_size, dim=32, num_layers=2, num_heads=2, hidden_dim=48)
     model = tour.Llama(config)
     model.initialize(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(SCALE)  # attention decides then, so that a wrong position changes the tokens
     return model.eval()
 
 

@@ -17,7 +17,7 @@ constexpr Operator kOperators[] = {
     // A clone need not be memory of its own here: no operator writes to what another one reads.
     {"aten.clone.default", "T*", run_convert, view_if_same_dtype},
     {"aten.contiguous.default", "T*", run_convert, view_if_same_dtype},
-    {"aten._to_copy.default", "T*******", run_convert, view_if_same_dtype},
+    {"aten._to_copy.default", "T******", run_convert, view_if_same_dtype},
     {"aten.to.dtype", "T****", run_convert, view_if_same_dtype},
     {"aten.to.dtype_layout", "T*******", run_convert, view_if_same_dtype},
     {"aten.to.device", "T*****", run_convert, view_if_same_dtype},

@@ -29,6 +29,7 @@ std::span<const Operator> scan_operators();
 std::span<const Operator> softmax_operators();
 std::span<const Operator> sort_operators();
 std::span<const Operator> ternary_operators();
+std::span<const Operator> tile_operators();
 std::span<const Operator> triangle_operators();
 std::span<const Operator> unary_operators();
 std::span<const Operator> upsample_operators();

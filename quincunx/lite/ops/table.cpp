@@ -18,8 +18,8 @@ Table make_table() {
         creation_operators(),   embedding_operators(),     grid_sample_operators(), index_operators(),
         linear_operators(),     matmul_operators(),        norm_operators(),        pad_operators(),
         pool_operators(),       reduction_operators(),     scan_operators(),        softmax_operators(),
-        sort_operators(),       ternary_operators(),       triangle_operators(),    unary_operators(),
-        upsample_operators(),   view_operators()}) {
+        sort_operators(),       ternary_operators(),       tile_operators(),        triangle_operators(),
+        unary_operators(),      upsample_operators(),      view_operators()}) {
     for (const Operator& entry : family) {
       const bool added = table.emplace(entry.name, &entry).second;
       QX_CHECK_MESSAGE(added, std::string(entry.name) + " has two rows");

@@ -1,0 +1,63 @@
+// qx.tile: a fused region in a graph.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lite/graph_builder.h"
+
+namespace qx::lite {
+namespace {
+
+constexpr DType kF32 = DType::kFloat32;
+constexpr const char* kSoftmax =
+    "tile 1\n"
+    "axes 2\n"
+    "input float32 [0, 1]\n"
+    "output float32 [0, 1]\n"
+    "%0 = load float32 0\n"
+    "%1 = reduce_max float32 %0\n"
+    "%2 = sub float32 %0 %1\n"
+    "%3 = exp float32 %2\n"
+    "%4 = reduce_sum float32 %3\n"
+    "%5 = div float32 %3 %4\n"
+    "%6 = store float32 %5 0\n";
+
+graph::Graph softmax_graph(const std::string& program, int64_t columns) {
+  GraphBuilder builder;
+  const int32_t rows = builder.symbol("rows", 0, 100);
+  const auto x = builder.input("x", kF32, {symbol(rows), known(3)});
+  const std::vector<graph::Dim> shape = {symbol(rows), known(columns)};
+  builder.output(builder.call("qx.tile", {program, std::vector{ref(x)}}, kF32, shape));
+  return builder.graph();
+}
+
+TEST(Tile, RunsAProgramAtEachSize) {
+  Session session = Session::create({softmax_graph(kSoftmax, 3)}).value();
+  for (const int64_t rows : {0, 1, 5}) {
+    std::vector<float> x(static_cast<size_t>(3 * rows));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7);
+    const auto outputs = session.run("forward", std::vector{view_of(x, {rows, 3})});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const std::vector<float> y = values_of<float>(outputs->at(0));
+    for (size_t i = 0; i < x.size(); i += 3) {
+      double sum = 0;
+      for (size_t j = 0; j < 3; ++j) sum += std::exp(static_cast<double>(x[i + j]));
+      for (size_t j = 0; j < 3; ++j) {
+        // An exponential within one ulp, its argument and the quotient rounded.
+        EXPECT_NEAR(y[i + j], std::exp(static_cast<double>(x[i + j])) / sum, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Tile, NamesTheNodeOfAProgramThatDoesNotFit) {
+  std::vector<float> x(3);
+  const std::vector<TensorView> inputs = {view_of(x, {1, 3})};
+  const Status wrong_shape = run_graph(softmax_graph(kSoftmax, 4), inputs).status();
+  EXPECT_EQ(wrong_shape.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(wrong_shape.message().starts_with("method 'forward', node 'n0' (qx.tile): ")) << wrong_shape;
+  EXPECT_EQ(run_graph(softmax_graph("tile 9", 3), inputs).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace qx::lite

@@ -109,6 +109,32 @@ TEST(Fuse, KeepsViewsAtTheBorderOutside) {
   EXPECT_EQ(fusion->regions[0].nodes, (std::vector<int32_t>{1, 2}));
 }
 
+// Rotary embedding of heads that are a view: all but the view is one region.
+TEST(Fuse, FusesRotaryEmbeddingBehindViews) {
+  GraphBuilder b;
+  const auto x = b.input(DType::kFloat32, {size(6), size(32)});
+  const auto cosine = b.input(DType::kFloat32, {size(6), size(16)});
+  const auto heads = b.node("aten.view.default", {ref(x), std::vector{size(6), size(2), size(16)}}, DType::kFloat32,
+                            {size(6), size(2), size(16)});
+  const std::vector<graph::Dim> shape = {size(2), size(6), size(16)};
+  const auto q =
+      b.node("aten.permute.default", {ref(heads), std::vector{size(1), size(0), size(2)}}, DType::kFloat32, shape);
+  const auto half = [&](int64_t begin) {
+    return b.node("aten.slice.Tensor", {ref(q), size(2), size(begin), size(begin + 8), size(1)}, DType::kFloat32,
+                  {size(2), size(6), size(8)});
+  };
+  const auto low = half(0);
+  const std::vector<graph::TensorRef> pieces = {{b.unary("neg", half(8))}, {low}};
+  const auto turned = b.node("aten.cat.default", {pieces, size(2)}, DType::kFloat32, shape);
+  const auto sine = b.input(DType::kFloat32, {size(6), size(16)});
+  b.graph.outputs.push_back(b.binary("add", b.binary("mul", q, cosine), b.binary("mul", turned, sine)));
+  const auto fusion = fuse(b.graph, uncached());
+  ASSERT_TRUE(fusion.ok()) << fusion.status();
+  ASSERT_EQ(fusion->regions.size(), 1u);
+  EXPECT_EQ(fusion->regions[0].nodes, (std::vector<int32_t>{2, 3, 4, 5, 6, 7, 8}));
+  expectRegionsRight(b.graph, *fusion, {}, 6, kTolerance);
+}
+
 TEST(Fuse, SplitsReductionsOverDifferentDims) {
   GraphBuilder b;
   const auto x = b.input(DType::kFloat32, {size(6), size(8)});

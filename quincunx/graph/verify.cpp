@@ -4,6 +4,7 @@
 #include "quincunx/graph/graph.h"
 #include "quincunx/graph/schema.h"
 #include "quincunx/graph/text.h"
+#include "quincunx/graph/tile_node.h"
 
 namespace qx::graph {
 namespace {
@@ -187,7 +188,9 @@ class Verifier {
       return error(where + ": expected " + std::to_string(schema.results.size()) + " results, got " +
                    std::to_string(node.results.size()));
     }
-    return ok_status();
+    if (node.op != kTileOperator) return ok_status();
+    const Status status = check_tile_node(graph_, node);
+    return status.ok() ? status : error(where + ": " + status.message());
   }
 
   const Graph& graph_;

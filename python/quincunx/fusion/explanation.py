@@ -74,6 +74,11 @@ def _text(report: GraphReport) -> list[str]:
 
 def _section(graph: GraphExplanation) -> str:
     report = graph.report
+    regions = "".join(
+        f"<tr><td>{html.escape(region.name)}</td><td>{html.escape(region.kind)}</td>"
+        f"<td>{html.escape(', '.join(region.patterns))}</td><td>{html.escape(' '.join(region.nodes))}</td></tr>"
+        for region in report.regions
+    )
     rows = "".join(
         f"<tr><td>{html.escape(entry.stage)}</td><td>{html.escape(' '.join(entry.nodes))}</td>"
         f"<td>{'fused' if entry.fused else html.escape(entry.reason)}</td></tr>"
@@ -83,6 +88,7 @@ def _section(graph: GraphExplanation) -> str:
         f"<h2>{html.escape(report.name)}: {report.num_nodes} operators, {len(report.regions)} regions</h2>"
         f'<h3>Before</h3><div class="graph">{graph.before_svg}</div>'
         f'<h3>After</h3><div class="graph">{graph.after_svg}</div>'
+        f"<h3>Regions</h3><table><tr><th>name</th><th>kind</th><th>patterns</th><th>operators</th></tr>{regions}</table>"
         f"<h3>Candidates</h3><table><tr><th>stage</th><th>operators</th><th>result</th></tr>{rows}</table>"
     )
 

@@ -169,9 +169,11 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_nan_infinity_and_denormals_as_in_eager(name):
+def test_nan_infinity_and_denormals_as_in_float64(name):
+    # Float64, because eager's own float32 loops disagree: gelu(inf) is inf for one element and NaN for eight.
     x = torch.tensor(SPECIAL * 3)
-    torch.testing.assert_close(compiled(FUNCTIONS[name])(x), FUNCTIONS[name](x), rtol=1e-5, atol=1e-37, equal_nan=True)
+    expected = FUNCTIONS[name](x.double()).float()
+    torch.testing.assert_close(compiled(FUNCTIONS[name])(x), expected, rtol=1e-5, atol=1e-37, equal_nan=True)
 
 
 @pytest.mark.parametrize("special", [float("nan"), float("inf"), -float("inf")])

@@ -157,3 +157,19 @@ func.func @weight_of_the_rows(%x: !t, %w: !last) -> !t {
   %y = mfuse.binary mul %n, %w : (!t, !last) -> !t
   return %y : !t
 }
+
+// The mean of the squares of x itself is no variance.
+// CHECK-LABEL: @squares_that_are_not_centred
+// CHECK-NOT: mfuse.layer_norm
+func.func @squares_that_are_not_centred(%x: !t) -> !t {
+  %eps = mfuse.scalar 1.0e-5 : f64
+  %m = mfuse.reduce mean %x dims [1] keepdim : (!t) -> !last
+  %d = mfuse.binary sub %x, %m : (!t, !last) -> !t
+  %q = mfuse.binary mul %x, %x : (!t, !t) -> !t
+  %v = mfuse.reduce mean %q dims [1] keepdim : (!t) -> !last
+  %a = mfuse.binary add %v, %eps : (!last, f64) -> !last
+  %r = mfuse.unary rsqrt %a : (!last) -> !last
+  // expected-remark @below {{layer_norm: the variance is of another tensor}}
+  %y = mfuse.binary mul %d, %r : (!t, !last) -> !t
+  return %y : !t
+}

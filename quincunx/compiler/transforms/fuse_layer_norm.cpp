@@ -18,17 +18,18 @@ struct Variance {
   bool keepdim = false;
   double correction = 0;
   mlir::Value of;
+  bool bySquares = false;
 };
 
 std::optional<Variance> matchVariance(Match& match, mlir::Value value) {
   if (auto op = match.take<mfuse::VarianceOp>(value)) {
-    return Variance{llvm::to_vector(op.getDims()), op.getKeepdim(), op.getCorrection().convertToDouble(),
-                    op.getInput()};
+    return Variance{llvm::to_vector(op.getDims()), op.getKeepdim(), op.getCorrection().convertToDouble(), op.getInput(),
+                    false};
   }
   std::optional<Mean> mean = matchMean(match, value);
   mlir::Value centred = mean ? matchSquare(match, mean->input) : mlir::Value();
   if (!centred || !mean->rightCount) return std::nullopt;
-  return Variance{mean->dims, mean->keepdim, 0.0, centred};
+  return Variance{mean->dims, mean->keepdim, 0.0, centred, true};
 }
 
 bool isTrailing(llvm::ArrayRef<int64_t> dims, int64_t rank) {
@@ -69,7 +70,9 @@ struct LayerNormPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
                                    mlir::PatternRewriter& rewriter) {
     auto type = tensorTypeOf(x);
     if (mean.input != x) return match.reject("the mean is of another tensor");
-    if (variance.of != x && variance.of != numerator) return match.reject("the variance is of another tensor");
+    // The mean of x's own squares is no variance; shifting x changes none.
+    bool ofOperand = variance.of == x && !variance.bySquares;
+    if (!ofOperand && variance.of != numerator) return match.reject("the variance is of another tensor");
     if (!type || type != root.getType()) return match.reject("the operand's type is not the result's");
     if (mean.dims != variance.dims) return match.reject("mean and variance are over different dims");
     if (!isTrailing(mean.dims, type.getRank())) return match.reject("the dims are not the last ones");

@@ -133,3 +133,13 @@ func.func @dtype_between(%x: tensor<6x4xf16>, %w: tensor<4x8xf16>, %bias: !w) ->
   %y = mfuse.binary add %f, %bias : (!t, !w) -> !t
   return %y : !t
 }
+
+// CHECK-LABEL: @bias_made_of_rows
+// CHECK-NOT: bias
+func.func @bias_made_of_rows(%x: tensor<8x4xf32>, %w: !b, %bias: !w) -> tensor<8x8xf32> {
+  %v = mfuse.reshape %bias : (!w) -> tensor<8x1xf32>
+  %m = mfuse.matmul %x, %w : (tensor<8x4xf32>, !b) -> tensor<8x8xf32>
+  // expected-remark @below {{matmul_epilogue: neither a bias of the columns nor of the result's type}}
+  %y = mfuse.binary add %m, %v : (tensor<8x8xf32>, tensor<8x1xf32>) -> tensor<8x8xf32>
+  return %y : tensor<8x8xf32>
+}

@@ -199,3 +199,26 @@ func.func @casts_differ(%h: !h) -> tensor<4x8xf16> {
   %y = mfuse.cast %n : (!t) -> tensor<4x8xf16>
   return %y : tensor<4x8xf16>
 }
+
+// CHECK-LABEL: @weight_with_leading_ones
+// CHECK-NEXT: mfuse.rms_norm %arg0 weight %arg1
+// CHECK-NEXT: return
+func.func @weight_with_leading_ones(%x: tensor<8x8xf32>, %w: !w) -> tensor<8x8xf32> {
+  %v = mfuse.reshape %w : (!w) -> tensor<1x8xf32>
+  %n = mfuse.rms_norm %x eps 1.0e-6 : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  // expected-remark @below {{rms_norm: fused}}
+  %y = mfuse.binary mul %n, %v : (tensor<8x8xf32>, tensor<1x8xf32>) -> tensor<8x8xf32>
+  return %y : tensor<8x8xf32>
+}
+
+// The parameter has the last dim's size, but a reshape makes it scale the rows.
+// CHECK-LABEL: @weight_made_of_rows
+// CHECK: mfuse.rms_norm %arg0 eps
+// CHECK: mfuse.binary mul
+func.func @weight_made_of_rows(%x: tensor<8x8xf32>, %w: !w) -> tensor<8x8xf32> {
+  %v = mfuse.reshape %w : (!w) -> tensor<8x1xf32>
+  %n = mfuse.rms_norm %x eps 1.0e-6 : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  // expected-remark @below {{rms_norm: the factor is not a weight of the last dim}}
+  %y = mfuse.binary mul %n, %v : (tensor<8x8xf32>, tensor<8x1xf32>) -> tensor<8x8xf32>
+  return %y : tensor<8x8xf32>
+}

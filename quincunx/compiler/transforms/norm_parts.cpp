@@ -1,5 +1,7 @@
 #include "quincunx/compiler/transforms/norm_parts.h"
 
+#include <algorithm>
+
 #include "quincunx/compiler/dialect/shapes.h"
 
 namespace qx::compiler {
@@ -91,10 +93,19 @@ mlir::Value matchSquare(Match& match, mlir::Value value) {
 }
 
 mlir::Value parameterOf(mlir::Value value, mlir::RankedTensorType type, int64_t count) {
-  if (!tensorTypeOf(value)) return {};
-  if (llvm::isa_and_present<mfuse::ReshapeOp, mfuse::BroadcastOp>(value.getDefiningOp()) &&
-      tensorTypeOf(value).getRank() != count) {
-    value = value.getDefiningOp()->getOperand(0);
+  auto outer = tensorTypeOf(value);
+  if (!outer) return {};
+  mlir::Operation* op = value.getDefiningOp();
+  if (outer.getRank() != count && llvm::isa_and_present<mfuse::ReshapeOp, mfuse::BroadcastOp>(op)) {
+    value = op->getOperand(0);
+    // A broadcast aligns at the end by itself; a reshape may also have made rows of the parameter.
+    bool reshaped = llvm::isa<mfuse::ReshapeOp>(op);
+    for (int64_t dim = 0; reshaped && dim < outer.getRank() - count; ++dim) {
+      if (outer.getDimSize(dim) != 1) return {};
+    }
+    for (int64_t dim = 0; reshaped && dim < std::min(count, outer.getRank()); ++dim) {
+      if (mfuse::dimSize(outer, outer.getRank() - 1 - dim) != mfuse::dimSize(type, type.getRank() - 1 - dim)) return {};
+    }
   }
   auto parameter = tensorTypeOf(value);
   if (parameter.getRank() != count || parameter.getElementType() != type.getElementType()) return {};

@@ -8,6 +8,7 @@
 #include "quincunx/compiler/codegen/region_lowering.h"
 #include "quincunx/compiler/codegen/region_operations.h"
 #include "quincunx/compiler/dialect/mfuse.h"
+#include "quincunx/compiler/jit/host_machine.h"
 #include "quincunx/compiler/jit/object_cache.h"
 
 namespace qx::compiler {
@@ -20,7 +21,16 @@ class LlvmTarget : public Target {
  public:
   std::string_view name() const override { return "llvm"; }
 
-  Status supports(mlir::Operation* op) const override { return canLower(op); }
+  Status supports(mlir::Operation* op) const override {
+    const auto isHalf = [](mlir::Value value) {
+      const auto type = llvm::dyn_cast<mlir::RankedTensorType>(value.getType());
+      return type && type.getElementType().isF16();
+    };
+    // LLVM would call a library for each conversion.
+    const bool converts = llvm::any_of(op->getOperands(), isHalf) || llvm::any_of(op->getResults(), isHalf);
+    if (converts && !hostMachine().has_f16) return unimplemented("this CPU has no conversions of float16");
+    return canLower(op);
+  }
 
   Status accepts(llvm::ArrayRef<mlir::Operation*> ops) const override {
     if (ops.size() > kMaxRegionOps) {

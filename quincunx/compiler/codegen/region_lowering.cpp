@@ -387,9 +387,10 @@ class RegionLowering {
   }
 
   int32_t sizeAs(std::vector<Dim> factors, DType dtype) {
-    program_.scalars.push_back(std::move(factors));
+    const auto found = std::ranges::find(program_.scalars, factors);
     const int32_t size = program_.add(Opcode::kScalar, DType::kInt64);
-    program_.code.back().index = static_cast<int64_t>(program_.scalars.size()) - 1;
+    program_.code.back().index = found - program_.scalars.begin();
+    if (found == program_.scalars.end()) program_.scalars.push_back(std::move(factors));
     return dtype == DType::kInt64 ? size : program_.add(Opcode::kCast, dtype, size);
   }
 

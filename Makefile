@@ -18,6 +18,7 @@ build:  ## the same without installing the package
 	@$(SETUP) system python build
 
 tour: setup  ## the main job on real input; the result is tour/report.html
+	@$(SETUP) peers
 	@$(PYTHON_ENV) examples/tour/tour.py --output tour
 
 test: setup  ## every fast test, C++ and Python

@@ -5,7 +5,7 @@ from plotly.subplots import make_subplots
 from quincunx.report import COLORS, styled
 from records import Record, of_event
 
-NAMES = ("loss", "step", "memory", "bandwidth")
+NAMES = ("loss", "step", "memory", "bandwidth", "latency")
 
 _BLUE, _ORANGE, _GREEN, _PURPLE, _YELLOW, _CYAN, _GREY = COLORS
 _KIND_COLORS = {

@@ -27,7 +27,7 @@ class ModelConfig:
 def rotary_table(length: int, head_dim: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine of every position's angles, each [length, head_dim / 2]."""
     frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+    angles = torch.arange(0, length, 1, dtype=torch.float64).unsqueeze(-1) * frequencies
     return angles.cos().float(), angles.sin().float()
 
 
@@ -109,12 +109,16 @@ class Llama(nn.Module):
                     std *= residual_scale
                 parameter.normal_(0.0, std, generator=generator)
 
-    def forward(self, tokens_BL: torch.Tensor) -> torch.Tensor:
+    def hidden(self, tokens_BL: torch.Tensor) -> torch.Tensor:
+        """What the head turns into logits, [B, L, D]."""
         cos, sin = rotary_table(tokens_BL.shape[1], self.config.head_dim, self.config.rope_base)
         x_BLD = self.embedding(tokens_BL)
         for layer in self.layers:
             x_BLD = layer(x_BLD, cos, sin)
-        return self.head(self.norm(x_BLD))
+        return self.norm(x_BLD)
+
+    def forward(self, tokens_BL: torch.Tensor) -> torch.Tensor:
+        return self.head(self.hidden(tokens_BL))
 
 
 def num_parameters(model: nn.Module) -> int:

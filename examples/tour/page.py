@@ -5,6 +5,9 @@ import pathlib
 import statistics
 
 import charts
+import conversion
+import embeddings
+import latency
 import machine
 import memory_chart
 import video
@@ -24,6 +27,9 @@ class Outcome:
     training: list[Record]
     bandwidth: list[Record]
     samples: list[dict[str, str]]
+    conversion: conversion.Conversion
+    latencies: list[latency.Row]
+    embeddings: embeddings.Embeddings
     video: video.Video
     num_repeated_steps: int
 
@@ -50,6 +56,9 @@ def write(outcome: Outcome, path: pathlib.Path) -> Report:
     _add_memory(report, outcome)
     _add_collectives(report, outcome)
     _add_samples(report, outcome)
+    conversion.add_to(report, outcome.conversion)
+    latency.add_to(report, outcome.latencies, outcome.settings)
+    embeddings.add_to(report, outcome.embeddings)
     video.add_to(report, outcome.video)
     _add_configuration(report, outcome)
     report.write(path)

@@ -41,6 +41,11 @@ class Settings:
     bandwidth_bytes: tuple[int, ...] = (4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20)
     bandwidth_repeats: int = 9
     sample_tokens: int = 96
+    # Tokens that the converted model's caches hold.
+    converted_max_length: int = 512
+    latency_lengths: tuple[int, ...] = (16, 64, 256)
+    latency_rounds: int = 9
+    latency_peers: tuple[str, ...] = ("pytorch", "onnxruntime")
     video_steps: int = 120
     video_sparsity: float = 0.5
     video_psnr_bound: float | None = 20.0
@@ -77,8 +82,9 @@ def from_dict(values: dict[str, Any]) -> Settings:
     if unknown:
         raise ValueError(f"Settings: unknown names {unknown}; known are {sorted(known)}")
     values = dict(values)
-    if "bandwidth_bytes" in values:
-        values["bandwidth_bytes"] = tuple(values["bandwidth_bytes"])
+    for name in ("bandwidth_bytes", "latency_lengths", "latency_peers"):
+        if name in values:
+            values[name] = tuple(values[name])
     if "model" in values:
         values["model"] = ModelConfig(**values["model"])
     return Settings(**values)
@@ -107,6 +113,9 @@ def quick() -> Settings:
         bandwidth_bytes=(4 << 10, 256 << 10, 4 << 20),
         bandwidth_repeats=5,
         sample_tokens=32,
+        latency_lengths=(16, 64),
+        latency_rounds=3,
+        latency_peers=("pytorch",),
         video_steps=6,
         video_psnr_bound=None,
     )

@@ -19,9 +19,12 @@ from collections.abc import Iterator
 
 import bandwidth
 import charts
+import conversion
 import display
+import embeddings
 import generate
 import guards
+import latency
 import launch
 import page
 import settings as tour_settings
@@ -30,7 +33,7 @@ import train
 import video
 from records import Record, of_event
 
-NUM_PHASES = 6
+NUM_PHASES = 8
 
 
 @contextlib.contextmanager
@@ -139,6 +142,19 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
     show.detail(f"{swapped_bytes / 1e6:,.0f} MB of activations went to a file and back")
     show.phase("samples: one process loads the checkpoint of two and writes")
     samples = write_samples(run, settings, corpus, show)
+    show.phase("conversion: model.qxm, and the C++ program writes what PyTorch writes")
+    converted = conversion.run(run, settings, corpus, show.detail)
+    conversion.check(converted.generated)
+    show.detail(
+        f"{len(converted.generated)} texts equal PyTorch's token for token, without Python in the process, at "
+        f"{conversion.tokens_per_second(converted.generated):,.0f} tokens/s"
+    )
+    latencies = latency.measure(run, converted.report.output, settings)
+    latency.check(latencies, settings)
+    show.phase("embeddings: MiniLM by qx")
+    embedded = embeddings.run(run, settings)
+    embeddings.check(embedded)
+    show.detail(f"they differ from PyTorch's by at most {embedded.largest_difference:.1e}")
     show.phase("video: a tiny diffusion pipeline, as it is and boosted")
     made_video = video.run(settings, show.detail)
     video.check(made_video, settings)
@@ -152,6 +168,9 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
         training=training,
         bandwidth=measured,
         samples=samples,
+        conversion=converted,
+        latencies=latencies,
+        embeddings=embedded,
         video=made_video,
         num_repeated_steps=num_repeated_steps,
     )

@@ -9,7 +9,10 @@ import sys
 import time
 
 import charts
+import conversion
+import embeddings
 import guards
+import latency
 import page
 import pytest
 import settings as tour_settings
@@ -19,6 +22,7 @@ from quincunx.report import inspect
 from records import Follower, of_event
 
 import tour
+from quincunx.lite.convert import ConvertReport
 
 TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.
@@ -112,18 +116,26 @@ def test_every_chart_of_the_report_is_drawn_without_script_errors(quick, browser
     assert marks["bandwidth"] >= 6
     # Three areas, and a line for the file and one for the comparison.
     assert marks["memory"] >= 5
+    # Two engines at two lengths.
+    assert marks["latency"] >= 4
     assert {picture.name for picture in state.pictures} == set(PICTURES)
 
 
 @pytest.fixture
 def trained(quick, quick_records, monkeypatch):
-    """The finished tour's training and bandwidth stand for those of the tours that a test runs in its folder."""
+    """What took the finished tour long stands for the same in the tours that a test runs in its folder."""
     output = quick[0]
     corpus = text.prepare(output / "text", vocab_size=tour_settings.quick().vocab_size, max_files=64)
     measured = list(Follower(output / "run" / "bandwidth").new_records())
     monkeypatch.setattr(tour, "prepare_run", lambda output, settings: (output / "run", corpus))
     monkeypatch.setattr(tour, "run_training", lambda run, settings, show: quick_records)
     monkeypatch.setattr(tour, "measure_bandwidth", lambda run, settings: measured)
+    qxm = output / "run" / "model.qxm"
+    converted = ConvertReport(qxm, qxm.stat().st_size, 1, {"prefill": 1, "decode": 1}, 0.0, 0.0)
+    monkeypatch.setattr(conversion, "convert_model", lambda *arguments: converted)
+    latencies = json.loads((output / "run" / "latency.json").read_text())
+    monkeypatch.setattr(latency, "measure", lambda *arguments: latencies)
+    monkeypatch.setattr(embeddings, "convert_model", lambda run, settings: run / "minilm.qxm")
     return output
 
 
@@ -149,6 +161,36 @@ def test_part_after_training_that_is_switched_off_fails_the_tour(trained, tmp_pa
 
 
 @pytest.mark.timeout(LIMIT_S)
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("pass", "the generating process had mapped Python: "),
+        ("found['tokens'][0] += 1", "they differ from token 0 on"),
+        ("found['tokens'].pop()", "wrote 0 tokens, PyTorch 1; they differ from token 0 on"),
+    ],
+)
+def test_generation_by_another_program_fails_the_tour(trained, tmp_path, capsys, monkeypatch, change, message):
+    program = tmp_path / "generate.py"
+    program.write_text(
+        "import json, subprocess, sys, time\n"
+        "found = json.loads(subprocess.run(sys.argv[1:], capture_output=True, check=True).stdout)\n"
+        f"{change}\nprint(json.dumps(found), flush=True)\ntime.sleep(0.1)\n"
+    )
+    original = conversion.generating_command
+    monkeypatch.setattr(conversion, "generating_command", lambda qxm: [sys.executable, str(program), *original(qxm)])
+    assert run_after_training(trained, tmp_path) == 1
+    assert message in capsys.readouterr().out
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_embeddings_that_differ_fail_the_tour(trained, tmp_path, capsys, monkeypatch):
+    original = embeddings.by_pytorch
+    monkeypatch.setattr(embeddings, "by_pytorch", lambda: original() + 1e-4)
+    assert run_after_training(trained, tmp_path) == 1
+    assert "MiniLM's embeddings by qx differ from PyTorch's by 0.0001" in capsys.readouterr().out
+
+
 def test_report_without_a_chart_fails_the_tour(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(page, "_add_collectives", lambda report, outcome: None)
     assert run_after_training(trained, tmp_path) == 1

@@ -16,15 +16,14 @@ from quincunx.fusion.fuser import fuse_graph
 from quincunx.fusion.settings import Settings
 
 _SLOT = "post_grad_custom_pre_pass"
+_COMPILED_PARTS = ("_core.*.so", "_quincunx_fusion.so", "libquincunx_compiler.so")
 
 
 @functools.cache
 def _implementation_hash() -> bytes:
     """Of all that decides what the pass does: this package and the compiled parts."""
     sources = sorted(str(path) for path in pathlib.Path(__file__).parent.glob("*.py"))
-    libraries = [
-        str(library_directory() / name) for name in ("_core.so", "_quincunx_fusion.so", "libquincunx_compiler.so")
-    ]
+    libraries = [str(path) for name in _COMPILED_PARTS for path in sorted(library_directory().glob(name))]
     return get_hash_for_files((*sources, *libraries))
 
 

@@ -83,7 +83,12 @@ bool isNumber(mlir::Operation* op) {
 Status canLower(mlir::Operation* op) {
   const std::string name = op->getName().getStringRef().str();
   const bool rearranges = llvm::isa<mf::ReshapeOp, mf::PermuteOp, mf::BroadcastOp, mf::SliceOp, mf::CatOp>(op);
-  if (!rearranges && !isElementwise(op) && !isReduce(op)) return unimplemented(name + " has no loops");
+  if (auto opaque = llvm::dyn_cast<mf::OpaqueOp>(op)) {
+    return unimplemented(opaque.getName().str() + " is not modelled with these arguments");
+  }
+  if (!rearranges && !isElementwise(op) && !isReduce(op)) {
+    return unimplemented(name + " is no elementwise operator, reduction or view");
+  }
   llvm::SmallVector<mlir::Value> tensors(op->getOperands());
   tensors.append(op->result_begin(), op->result_end());
   for (const mlir::Value value : tensors) {

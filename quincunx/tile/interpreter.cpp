@@ -123,6 +123,7 @@ class Machine {
   }
 
   void load(const Instruction& instruction, int64_t first, int64_t count, void* out) {
+    if (count == 0) return;  // an empty tensor has no address
     const auto index = static_cast<size_t>(instruction.index);
     const BoundTensor& tensor = binding_.inputs[index];
     const int64_t stride = tensor.strides.back();
@@ -134,7 +135,7 @@ class Machine {
     const auto index = static_cast<size_t>(instruction.index);
     const BoundTensor& tensor = binding_.outputs[index];
     const bool one_a_row = program_.outputs[index].axes.size() < static_cast<size_t>(program_.num_axes);
-    if (one_a_row && first > 0) return;
+    if (one_a_row ? first > 0 : count == 0) return;
     const int64_t stride = tensor.strides.back();
     const int64_t offset = output_offsets_[index] + first * stride;
     store_block(tensor.dtype, operand(instruction, 0), one_a_row ? 1 : count,

@@ -126,7 +126,7 @@ def add_to(report: Report, conversion: Conversion) -> None:
         f"{tokens_per_second(conversion.generated):,.0f} tokens a second on one thread.",
     )
     for text in conversion.generated:
-        report.add_sample(given=text.prompt, text=text.text, note="greedy, by qx run")
+        report.add_sample(given=text.prompt, text=text.text.rstrip(), note="greedy, by qx run")
     files = sorted({pathlib.Path(path).name for text in conversion.generated for path in text.mapped})
     report.add_table(
         ["files that the generating processes had mapped"],

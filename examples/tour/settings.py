@@ -95,7 +95,7 @@ def read(path: pathlib.Path) -> Settings:
 
 
 def quick() -> Settings:
-    """The same path in under a minute: the same model, fewer and shorter steps, an eighth of the text."""
+    """The same path in about a minute: the same model, fewer and shorter steps, an eighth of the text."""
     return Settings(
         steps=12,
         sequences_per_rank=2,

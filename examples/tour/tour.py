@@ -186,7 +186,7 @@ def chosen_settings(*, quick: bool, overrides: pathlib.Path | None) -> tour_sett
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("tour"), help="folder of the report")
-    parser.add_argument("--quick", action="store_true", help="under a minute: every part, but too short to learn much")
+    parser.add_argument("--quick", action="store_true", help="about a minute: every part, but too short to learn much")
     parser.add_argument("--settings", type=pathlib.Path, help="JSON file whose fields replace those of settings.py")
     return parser.parse_args(arguments)
 

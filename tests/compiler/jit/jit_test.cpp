@@ -107,6 +107,30 @@ TEST_F(JitTest, ServesThreadsAtOnce) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST_F(JitTest, LeavesNothingToCompileForTheNextProcess) {
+  const JitRequest request{"processes", "f", directory_, ""};
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto code = compileOrLoad(request, adder(11));
+      ::_exit(code.ok() && call(**code, i) == i + 11 ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  const CompileCounters before = compileCounters();
+  const auto code = compileOrLoad(request, adder(11));
+  ASSERT_TRUE(code.ok());
+  EXPECT_EQ(call(**code, 1), 12);
+  EXPECT_EQ(compileCounters().compiled, before.compiled);
+  EXPECT_EQ(compileCounters().from_disk, before.from_disk + 1);
+}
+
 TEST_F(JitTest, ReportsInvalidIr) {
   const auto broken =
       compileOrLoad({"broken", "f", "", ""}, [](llvm::LLVMContext& context) -> Result<std::unique_ptr<llvm::Module>> {

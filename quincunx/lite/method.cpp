@@ -4,6 +4,7 @@
 #include <set>
 
 #include "quincunx/base/trace.h"
+#include "quincunx/lite/plan/arguments.h"
 #include "quincunx/lite/plan/fuse.h"
 
 namespace qx::lite {
@@ -46,11 +47,27 @@ Status Method::check_operators() const {
       QX_RETURN_IF_ERROR(check_signature(node, *entry));
     }
   }
-  if (missing.empty()) return ok_status();
+  if (missing.empty()) return check_results();
   std::string list;
   for (const std::string& name : missing) list += (list.empty() ? "" : ", ") + name;
   return unimplemented("method " + quoted(graph_.name) + ": the runtime has no " + list +
                        "; docs/lite-operators.md lists what it has");
+}
+
+// That nobody reads a result that the runtime does not compute.
+Status Method::check_results() const {
+  std::set<graph::ValueId> read(graph_.outputs.begin(), graph_.outputs.end());
+  for (const graph::State& state : graph_.states) read.insert(state.output);
+  for (const graph::Node& node : graph_.nodes) for_each_tensor(node, [&](graph::ValueId id) { read.insert(id); });
+  for (const graph::Node& node : graph_.nodes) {
+    const size_t computed = find_operator(node.op)->num_computed;
+    for (size_t i = computed; computed != 0 && i < node.results.size(); ++i) {
+      if (!read.contains(node.results[i])) continue;
+      return unimplemented("method " + quoted(graph_.name) + ", node " + quoted(node.name) + " (" + node.op +
+                           "): result " + std::to_string(i) + " is not computed; it serves training");
+    }
+  }
+  return ok_status();
 }
 
 void Method::describe() {

@@ -42,6 +42,7 @@ class Method {
  private:
   Method() = default;
   Status check_operators() const;
+  Status check_results() const;
   void describe();
   Result<std::vector<int64_t>> bind_symbols(const std::vector<std::vector<int64_t>>& input_shapes) const;
 

@@ -137,6 +137,27 @@ TEST(Session, RejectsGraphsThatItCannotRun) {
             "num_threads: expected 0 to 1024, got -1");
 }
 
+TEST(Session, RejectsReadersOfResultsThatServeTraining) {
+  for (const bool reads : {false, true}) {
+    GraphBuilder builder;
+    const auto x = builder.input("x", kF32, {known(2), known(3)});
+    const auto y = builder.value(kF32, {known(2), known(3)});
+    const auto mean = builder.value(kF32, {known(2), known(1)});
+    builder.graph().nodes.push_back({"aten.native_layer_norm.default",
+                                     "norm",
+                                     {ref(x), std::vector{known(3)}, std::monostate(), std::monostate(), 1e-5},
+                                     {y, mean, builder.value(kF32, {known(2), known(1)})}});
+    builder.output(reads ? mean : y);
+    const Status status = Session::create({builder.graph()}).status();
+    EXPECT_EQ(status.ok(), !reads);
+    if (reads) {
+      EXPECT_EQ(status.message(),
+                "method 'forward', node 'norm' (aten.native_layer_norm.default): result 1 is not computed; it serves "
+                "training");
+    }
+  }
+}
+
 TEST(Session, EndsWhenCancelledOrTooLate) {
   Session session = Session::create({residual_graph()}).value();
   std::vector<float> x(2);

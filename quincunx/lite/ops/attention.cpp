@@ -226,13 +226,15 @@ Status run_attention(const Call& call) {
 // _scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal, attn_mask, scale)
 Status run_flash_attention(const Call& call) {
   if (call.real(3) != 0) return unimplemented("dropout_p: expected 0, got " + std::to_string(call.real(3)));
-  if (call.optional_result(1) != nullptr) QX_RETURN_IF_ERROR(fill_elements(call.result(1), NAN, 0));
   return attend(call, call.optional_tensor(5), call.flag(4), optional_real(call, 6));
 }
 
 constexpr Operator kOperators[] = {
     {"aten.scaled_dot_product_attention.default", "TTTtgbgb", run_attention},
-    {"aten._scaled_dot_product_flash_attention_for_cpu.default", "TTTgbtg", run_flash_attention},
+    {.name = "aten._scaled_dot_product_flash_attention_for_cpu.default",
+     .signature = "TTTgbtg",
+     .run = run_flash_attention,
+     .num_computed = 1},
 };
 
 }  // namespace

@@ -57,6 +57,9 @@ Status run_comparison(const Call& call) {
   }
 #define QX_LOGICAL_ROW(name, Functor) \
   {"aten." name ".default", "SS", run_comparison<binary_rows<Functor>>, nullptr, true}
+constexpr auto kShiftLeft = run_comparison<integer_binary_rows<ShiftLeft>>;
+constexpr auto kShiftRight = run_comparison<integer_binary_rows<ShiftRight>>;
+
 constexpr Operator kOperators[] = {
     QX_ROWS("eq", Equal),
     QX_ROWS("ne", NotEqual),
@@ -72,8 +75,10 @@ constexpr Operator kOperators[] = {
     QX_INTEGER_ROWS("bitwise_xor", BitwiseXor),
     {"aten.__and__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseAnd>>, nullptr, true},
     {"aten.__or__.Tensor", "SS", run_comparison<integer_binary_rows<BitwiseOr>>, nullptr, true},
-    QX_INTEGER_ROWS("bitwise_left_shift", ShiftLeft),
-    QX_INTEGER_ROWS("bitwise_right_shift", ShiftRight),
+    {"aten.bitwise_left_shift.Tensor", "SS", kShiftLeft, nullptr, true},
+    {"aten.bitwise_left_shift.Tensor_Scalar", "SS", kShiftLeft, nullptr, true},
+    {"aten.bitwise_right_shift.Tensor", "SS", kShiftRight, nullptr, true},
+    {"aten.bitwise_right_shift.Tensor_Scalar", "SS", kShiftRight, nullptr, true},
 };
 #undef QX_ROWS
 #undef QX_INTEGER_ROWS

@@ -23,7 +23,6 @@ constexpr Operator kOperators[] = {
     {"aten.to.device", "T*****", run_convert, view_if_same_dtype},
     {"aten.to.other", "T*****", run_convert, view_if_same_dtype},
     {"aten.type_as.default", "TT", run_convert, view_if_same_dtype},
-    {"aten.float.default", "T*", run_convert, view_if_same_dtype},
     {"aten.copy.default", "*T*", [](const Call& call) { return convert_elements(call.tensor(1), call.result()); }},
     {"prims.convert_element_type.default", "Td", run_convert, view_if_same_dtype},
 };

@@ -99,16 +99,6 @@ Status run_layer_norm(const Call& call) {
   return kernels::layer_norm(x, {affine.weight, affine.bias, eps}, result);
 }
 
-// Nobody reads the statistics at inference: a graph that does is refused.
-Status run_native_layer_norm(const Call& call) {
-  for (size_t i = 1; i < call.num_results(); ++i) {
-    if (call.optional_result(i) == nullptr) continue;
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    QX_RETURN_IF_ERROR(fill_elements(*call.optional_result(i), nan, 0));
-  }
-  return run_layer_norm(call);
-}
-
 // rms_norm(x, normalized_shape, weight, eps), whose eps defaults to the dtype's.
 Status run_rms_norm(const Call& call) {
   const size_t count = call.integers(1).size();
@@ -259,13 +249,19 @@ Status run_native_group_norm(const Call& call) {
 
 constexpr Operator kOperators[] = {
     {"aten.layer_norm.default", "TIttgb", run_layer_norm},
-    {"aten.native_layer_norm.default", "TIttg", run_native_layer_norm},
+    {.name = "aten.native_layer_norm.default", .signature = "TIttg", .run = run_layer_norm, .num_computed = 1},
     {"aten.rms_norm.default", "TItg", run_rms_norm},
-    {"aten._fused_rms_norm.default", "TItg", run_rms_norm},
+    {.name = "aten._fused_rms_norm.default", .signature = "TItg", .run = run_rms_norm, .num_computed = 1},
     {"aten.batch_norm.default", "TttTTbgg*", run_batch_norm},
-    {"aten._native_batch_norm_legit_no_training.default", "TttTTgg", run_native_batch_norm},
+    {.name = "aten._native_batch_norm_legit_no_training.default",
+     .signature = "TttTTgg",
+     .run = run_native_batch_norm,
+     .num_computed = 1},
     {"aten.group_norm.default", "Tittg*", run_group_norm},
-    {"aten.native_group_norm.default", "Ttt***ig", run_native_group_norm},
+    {.name = "aten.native_group_norm.default",
+     .signature = "Ttt***ig",
+     .run = run_native_group_norm,
+     .num_computed = 1},
 };
 
 }  // namespace

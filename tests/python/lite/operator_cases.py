@@ -151,6 +151,9 @@ def comparison_cases():
     shifts = [(whole(6), whole(6, low=0, high=5, seed=1))]
     cases["aten.bitwise_left_shift.Tensor"] = each(A.bitwise_left_shift.Tensor, shifts)
     cases["aten.bitwise_right_shift.Tensor"] = each(A.bitwise_right_shift.Tensor, shifts)
+    amounts = [whole(6, low=0)]
+    cases["aten.bitwise_left_shift.Tensor_Scalar"] = on(A.bitwise_left_shift.Tensor_Scalar, amounts, 2)
+    cases["aten.bitwise_right_shift.Tensor_Scalar"] = on(A.bitwise_right_shift.Tensor_Scalar, amounts, 2)
     cases["aten.__and__.Tensor"] = each(A.__and__.Tensor, integers)
     cases["aten.__or__.Tensor"] = each(A.__or__.Tensor, integers)
     return cases

@@ -22,10 +22,7 @@ TESTED_ELSEWHERE = {
     "qx.attention_cached": "tests/lite/ops/cached_attention_test.cpp",
     "aten.empty.memory_format": "undefined contents",
     "aten.empty_like.default": "undefined contents",
-    "aten.float.default": "a rewrite of exporters",
     "aten.remainder.Scalar_Tensor": "the row of aten.remainder.Tensor",
-    "aten.bitwise_left_shift.Scalar": "no such overload in torch",
-    "aten.bitwise_right_shift.Scalar": "no such overload in torch",
     "aten.floor_divide.Scalar": "the row of aten.floor_divide.default",
 }
 

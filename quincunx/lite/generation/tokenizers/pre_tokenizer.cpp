@@ -89,7 +89,9 @@ Result<PreTokenizer> parse_split(const JsonObject& object) {
 }
 
 Result<PreTokenizer> parse_whitespace() {
-  QX_ASSIGN_OR_RETURN(unicode::Regex regex, unicode::Regex::compile(R"(\w+|[^\w\s]+)"));
+  // Words as UTS #18 has them: unlike in Split's patterns, a superscript two is none.
+  const std::string word = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control})";
+  QX_ASSIGN_OR_RETURN(unicode::Regex regex, unicode::Regex::compile("[" + word + "]+|[^" + word + "\\s]+"));
   return PreTokenizer([=](const Piece& piece) -> Result<std::vector<Piece>> {
     QX_ASSIGN_OR_RETURN(const std::vector<Span> words, regex.find_all(piece.text));
     return split(piece, gaps(words, piece.text.size()), SplitBehavior::kRemoved);

@@ -48,7 +48,10 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     }
     table = torch.export.default_decompositions()
     found = {operator: table[operator] for operator in lacking if operator in table}
-    return program.run_decompositions(found) if found else program
+    lowered = program.run_decompositions(found) if found else program
+    # A decomposition that checks its result has an effect that no graph can hold; the operator itself says more.
+    has_effects = any(spec.kind.name == "TOKEN" for spec in lowered.graph_signature.output_specs)
+    return program if has_effects else lowered
 
 
 @contextlib.contextmanager

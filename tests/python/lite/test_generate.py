@@ -105,7 +105,6 @@ def test_no_python_and_no_torch_are_mapped(tour):
     _, _, path = tour
     files = qx_json("run", path, "--prompt", "The ", "--max-tokens", 2, "--json")["mapped_files"]
     assert any("libquincunx_runtime" in file for file in files)
-    assert any(str(path) in file for file in files)
     wrong = [file for file in files if "python" in pathlib.Path(file).name.lower() or "torch" in file.lower()]
     assert wrong == []
 

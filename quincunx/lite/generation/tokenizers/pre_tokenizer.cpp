@@ -82,9 +82,8 @@ Result<PreTokenizer> parse_split(const JsonObject& object) {
   QX_ASSIGN_OR_RETURN(const bool invert, object.flag("invert", false));
   QX_ASSIGN_OR_RETURN(Pattern pattern, Pattern::parse(object));
   return PreTokenizer([=, pattern = std::move(pattern)](const Piece& piece) -> Result<std::vector<Piece>> {
-    QX_ASSIGN_OR_RETURN(std::vector<Span> matches, pattern.find_all(piece.text));
-    if (invert) matches = gaps(matches, piece.text.size());
-    return split(piece, matches, behavior);
+    QX_ASSIGN_OR_RETURN(const std::vector<Span> matches, pattern.find_all(piece.text));
+    return split(piece, matches, behavior, invert);
   });
 }
 
@@ -94,7 +93,7 @@ Result<PreTokenizer> parse_whitespace() {
   QX_ASSIGN_OR_RETURN(unicode::Regex regex, unicode::Regex::compile("[" + word + "]+|[^" + word + "\\s]+"));
   return PreTokenizer([=](const Piece& piece) -> Result<std::vector<Piece>> {
     QX_ASSIGN_OR_RETURN(const std::vector<Span> words, regex.find_all(piece.text));
-    return split(piece, gaps(words, piece.text.size()), SplitBehavior::kRemoved);
+    return split(piece, words, SplitBehavior::kRemoved, true);
   });
 }
 

@@ -44,16 +44,10 @@ Result<SplitBehavior> parse_split_behavior(const JsonObject& object) {
   return object.wrong("behavior", name, "Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
-std::vector<unicode::Span> gaps(const std::vector<unicode::Span>& matches, size_t size) {
-  std::vector<unicode::Span> found;
-  for (const Part& part : parts_of(matches, size)) {
-    if (!part.is_match) found.push_back(part.span);
-  }
-  return found;
-}
-
-std::vector<Piece> split(const Piece& piece, const std::vector<unicode::Span>& matches, SplitBehavior behavior) {
-  const std::vector<Part> parts = parts_of(matches, piece.text.size());
+std::vector<Piece> split(const Piece& piece, const std::vector<unicode::Span>& matches, SplitBehavior behavior,
+                         bool invert) {
+  std::vector<Part> parts = parts_of(matches, piece.text.size());
+  for (Part& part : parts) part.is_match = part.is_match != invert;
   std::vector<Piece> pieces;
   for (size_t index = 0; index < parts.size(); ++index) {
     const Part& part = parts[index];

@@ -16,10 +16,9 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 
 Result<SplitBehavior> parse_split_behavior(const JsonObject& object);
 
-// `matches` in order and apart from each other. No piece is empty.
-std::vector<Piece> split(const Piece& piece, const std::vector<unicode::Span>& matches, SplitBehavior behavior);
-
-// What lies between `matches`, in a text of `size` bytes.
-std::vector<unicode::Span> gaps(const std::vector<unicode::Span>& matches, size_t size);
+// `matches` in order and apart from each other. No piece is empty. With `invert` they are what is kept, each by itself,
+// and what lies between them is what `behavior` is about.
+std::vector<Piece> split(const Piece& piece, const std::vector<unicode::Span>& matches, SplitBehavior behavior,
+                         bool invert = false);
 
 }  // namespace qx::lite

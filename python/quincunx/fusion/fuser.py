@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from quincunx._graph import import_graph
 from quincunx.fusion import _extension, rewriting
+from quincunx.fusion.duplicates import merge_duplicates
 from quincunx.fusion.program import Reader
 from quincunx.fusion.settings import Settings
 
@@ -107,6 +108,7 @@ def fuse_graph(graph: fx.Graph, settings: Settings, *, name: str = "graph") -> G
 
 def _fuse(graph: fx.Graph, settings: Settings, name: str) -> tuple[list[RegionReport], list[Candidate]]:
     module = _extension.load()
+    merge_duplicates(graph)
     imported = import_graph(graph, name=name, unsupported="opaque")
     fused = module.fuse(
         imported.graph, settings.patterns, settings.cache_directory, settings.dump_directory, settings.check
@@ -194,7 +196,8 @@ def _load_region(key: int, text: str) -> bool:
         module = Reader(text).read()
         imported = import_graph(module, name="region", unsupported="opaque")
         fused = _extension.load().fuse(imported.graph, {}, "", "", False)
-    if len(fused.regions) != 1 or len(fused.regions[0].nodes) != len(imported.node_sources):
+    # That it has all inputs and results of the program is seen when it is registered.
+    if len(fused.regions) != 1:
         logger.warning("the region %d of a cached graph is no single region here", key)
         return False
     values = {source: value for value, source in enumerate(imported.value_sources) if source is not None}

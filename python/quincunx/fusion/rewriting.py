@@ -11,6 +11,7 @@ from torch import fx
 from quincunx.fusion.program import NotExpressible, Program, memory_order, node_value, reference_module
 
 _MAX_DIMS = 8  # of a TensorView
+_MAX_BETWEEN = 8  # nodes that a region's program computes although they stay in the graph; more are no mere aliases
 
 
 class Refused(Exception):
@@ -27,6 +28,8 @@ class Replacement:
     program: Program
     # Users of the region's results that stand before its last node; they have to move behind it.
     moved: list[fx.Node]
+    # What lies between `inputs` and `nodes`, and computes nothing to the compiler: a clone, a view of all.
+    repeated: list[fx.Node]
 
     @property
     def output_orders(self) -> list[list[int]]:
@@ -43,10 +46,11 @@ def plan(graph: fx.Graph, nodes: Nodes, inputs: Nodes, outputs: Nodes) -> Replac
     if not inputs:
         raise Refused("the region reads no tensor")
     _check_values([*inputs, *outputs])
-    _check_boundary(ordered, inputs, outputs)
-    moved = _users_to_move(ordered, positions)
+    _check_boundary(ordered, outputs)
+    repeated = sorted(_between(ordered, inputs), key=positions.__getitem__)
+    moved = _users_to_move(ordered, repeated)
     try:
-        program = Program.of_nodes(ordered, inputs, outputs)
+        program = Program.of_nodes(sorted([*repeated, *ordered], key=positions.__getitem__), inputs, outputs)
     except NotExpressible as error:
         raise Refused(str(error)) from None
     try:
@@ -54,7 +58,7 @@ def plan(graph: fx.Graph, nodes: Nodes, inputs: Nodes, outputs: Nodes) -> Replac
         reference_module(program.text)
     except Exception as error:
         raise Refused(f"its program cannot be read back: {error}") from error
-    return Replacement(ordered, list(inputs), list(outputs), program, moved)
+    return Replacement(ordered, list(inputs), list(outputs), program, moved, repeated)
 
 
 def _check_values(nodes: Sequence[fx.Node]) -> None:
@@ -70,27 +74,47 @@ def _check_values(nodes: Sequence[fx.Node]) -> None:
             raise Refused(f"{node.name} has {value.dim()} dimensions, more than {_MAX_DIMS}")
 
 
-def _check_boundary(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> None:
-    """All that leaves the region is an output, all that is read is an input; strides that are relied on are kept."""
-    inside, given, known = set(nodes), set(inputs), set(outputs)
+def _check_boundary(nodes: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> None:
+    """All that leaves the region is an output; strides that are relied on are kept."""
+    inside, known = set(nodes), set(outputs)
     for node in nodes:
         if node not in known and any(user not in inside for user in node.users):
             raise Refused(f"{node.name} is used outside of the region, but is no result of it")
-        for argument in node.all_input_nodes:
-            if argument not in inside and argument not in given and isinstance(node_value(argument), torch.Tensor):
-                raise Refused(f"{argument.name} is read by the region, but is no input of it")
     for node in outputs:
         for user in node.users:
             if user.target is torch.ops.aten.as_strided.default and not node_value(node).is_contiguous():
                 raise Refused(f"{user.name} reads the memory of {node.name} past its shape")
 
 
-def _users_to_move(nodes: Sequence[fx.Node], positions: dict[fx.Node, int]) -> list[fx.Node]:
+def _between(nodes: Nodes, inputs: Nodes) -> set[fx.Node]:
+    """What the region reads that is no input of it, as far as it follows from the inputs."""
+    known, between = {*nodes, *inputs}, set()
+    pending = list(nodes)
+    while pending:
+        for argument in pending.pop().all_input_nodes:
+            if argument in known or not isinstance(node_value(argument), torch.Tensor):
+                continue
+            is_call = argument.op == "call_function" and not _changes_memory(argument) and not _has_an_order(argument)
+            if not is_call or len(between) == _MAX_BETWEEN:
+                raise Refused(f"{argument.name} is read by the region, but is no input of it")
+            known.add(argument)
+            between.add(argument)
+            pending.append(argument)
+    return between
+
+
+def _users_to_move(nodes: Nodes, repeated: Nodes) -> list[fx.Node]:
     """Nodes between the region's first and last that depend on it, in graph order."""
     inside, last = set(nodes), nodes[-1]
     dependent: set[fx.Node] = set()
     moved = []
     node = nodes[0]
+    # The kernel reads what the repeated nodes read, when it runs.
+    early = repeated[0] if repeated else node
+    while early is not node and early is not last:
+        early = early.next
+        if _changes_memory(early):
+            raise Refused(f"{early.name}, before the region and behind {repeated[0].name}, changes memory")
     while node is not last:
         node = node.next
         reads_region = any(argument in inside or argument in dependent for argument in node.all_input_nodes)
@@ -140,6 +164,9 @@ def replace(graph: fx.Graph, replacement: Replacement, target: Any) -> list[fx.N
         place = node
     for node in reversed(replacement.nodes):
         graph.erase_node(node)
+    for node in reversed(replacement.repeated):
+        if not node.users:
+            graph.erase_node(node)
     return results
 
 

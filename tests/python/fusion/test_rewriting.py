@@ -100,6 +100,37 @@ def test_forgotten_inputs_and_outputs_are_refused():
     assert "reads no tensor" in refusal(module, names, change=lambda n, i, o: (n, [], o))
 
 
+def through_a_clone(x, y):
+    copy = x.clone()
+    return copy.cumsum(0), (copy * y).exp()
+
+
+def test_what_lies_between_inputs_and_region_is_repeated_in_its_program():
+    x, y = torch.rand(3, 4), torch.rand(3, 4)
+    module = traced(through_a_clone, x, y)
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    nodes, _, outputs = region(module, "mul", "exp")
+    replacement = rewriting.plan(module.graph, nodes, placeholders, outputs)
+    assert [node.name for node in replacement.repeated] == ["clone"]
+    rewriting.replace(module.graph, replacement, torch.ops.quincunx.fused_region.default)
+    module.graph.lint()
+    module.recompile()
+    assert "aten.clone" in module.code  # the sum still needs it
+    for actual, expected in zip(module(x, y), through_a_clone(x, y), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_memory_change_behind_a_repeated_node_is_refused():
+    def function(x, y):
+        copy = x.clone()
+        x.add_(1)
+        return (copy * y).exp()
+
+    module = traced(function, torch.rand(3), torch.rand(3))
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    assert "changes memory" in refusal(module, ("mul", "exp"), change=lambda n, i, o: (n, inputs, o))
+
+
 def test_more_dimensions_than_a_view_has_are_refused():
     module = traced(lambda x: (x.sin() * 2).sum(), torch.rand([1] * 9))
     assert "has 9 dimensions, more than 8" in refusal(module, ("sin", "mul"))

@@ -26,9 +26,17 @@ class Action(enum.Enum):
     SWAP = "SWAP"
 
 
-def swap_arena(*, budget_bytes: int, directory: str | None = None) -> Any:
+def _is_integer(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63
+
+
+def swap_arena(*, budget_bytes: int, directory: str | os.PathLike[str] | None = None) -> Any:
     """A file in `directory` (the system's temporary folder if None) that holds at most `budget_bytes` of results."""
-    return _extension.load().SwapArena(directory or tempfile.gettempdir(), budget_bytes)
+    if not _is_integer(budget_bytes, 1):
+        raise ValueError(f"budget_bytes is {budget_bytes!r}; expected more than 0, an integer below 2^63")
+    if directory is not None and not isinstance(directory, (str, os.PathLike)):
+        raise ValueError(f"directory is {directory!r}; expected the path of a folder")
+    return _extension.load().SwapArena(os.fspath(directory or tempfile.gettempdir()), budget_bytes)
 
 
 @functools.cache
@@ -88,8 +96,8 @@ class Rule:
             raise ValueError(f"module is {self.module!r}; expected a pattern such as 'layers.*.mlp'")
         for name, least in (("min_bytes", 0), ("every_nth", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
+            if not _is_integer(value, least):
+                raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}, below 2^63")
 
 
 def _action(value: object) -> Action:
@@ -115,6 +123,10 @@ class Policy:
     """
 
     def __init__(self, rules: Iterable[Rule | Mapping] = (), *, default: Action | str = "RECOMPUTE", arena: Any = None):
+        if isinstance(rules, (str, Mapping)) or not isinstance(rules, Iterable):
+            raise ValueError(f"rules is {rules!r}; expected a list of rules")
+        if arena is not None and not isinstance(arena, _extension.load().SwapArena):
+            raise ValueError(f"arena is {arena!r}; expected what swap_arena() gives")
         self.rules = [rule if isinstance(rule, Rule) else _rule_from(rule) for rule in rules]
         self.default = _action(default)
         swaps = Action.SWAP in (self.default, *(rule.action for rule in self.rules))
@@ -122,6 +134,10 @@ class Policy:
         self._decide: Callable[[Any], Any] | None = None
         self._tables: dict[tuple[str, ...] | None, Any] = {}
         self._warned = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Policy":
+        """The same policy: copies of a module share it, and its arena, as different modules may."""
+        return self
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Policy":
@@ -131,6 +147,8 @@ class Policy:
         _check_keys(data, ("rules", "default", "swap"), "policy")
         swap = data.get("swap")
         if swap is not None:
+            if not isinstance(swap, Mapping):
+                raise ValueError(f"swap is {swap!r}; expected a dict with the keys 'directory' and 'budget_bytes'")
             _check_keys(swap, ("directory", "budget_bytes"), "swap")
         arena = None if swap is None else swap_arena(**{"budget_bytes": _DEFAULT_BUDGET_BYTES, **swap})
         return cls(data.get("rules", ()), default=data.get("default", "RECOMPUTE"), arena=arena)
@@ -144,7 +162,7 @@ class Policy:
             raise RuntimeError("Policy.from_yaml needs the Python package PyYAML: pip install pyyaml") from error
         try:
             data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ValueError(f"path is {os.fspath(path)!r}, which cannot be read as YAML: {error}") from error
         return cls.from_dict(data)
 

@@ -89,6 +89,9 @@ def test_a_policy_is_read_from_yaml(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             Policy.from_yaml(path)
+    path.write_bytes(b"rules:\xff")
+    with pytest.raises(ValueError, match=r"path is .*policy.yaml', which cannot be read as YAML: 'utf-8' codec"):
+        Policy.from_yaml(path)
     with pytest.raises(ValueError, match=r"path is .*absent.yaml', which cannot be read"):
         Policy.from_yaml(tmp_path / "absent.yaml")
 

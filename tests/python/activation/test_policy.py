@@ -1,10 +1,11 @@
 """Policies are checked when they are made, and decide by operator, module, dtype, size and count."""
 
+import copy
 import warnings
 
 import pytest
 import torch
-from quincunx.activation import Action, Policy, Rule, checkpoint, counters
+from quincunx.activation import Action, Policy, Rule, checkpoint, checkpoint_wrapper, counters
 from torch import nn
 
 
@@ -80,6 +81,14 @@ def test_a_dict_says_the_same():
         ({"rules": ["SAVE"]}, "rule is 'SAVE'"),
         ({"default": "KEEP"}, "action is 'KEEP'"),
         ({"swap": {"budget": 1}}, "swap has the unknown key 'budget'"),
+        ({"rules": [{"action": "SAVE", "min_bytes": 1 << 63}]}, "min_bytes is 9223372036854775808; expected"),
+        ({"rules": None}, "rules is None; expected a list of rules"),
+        ({"rules": {"op": "aten.mm", "action": "SAVE"}}, "rules is .*; expected a list of rules"),
+        ({"swap": "/tmp"}, "swap is '/tmp'; expected a dict"),
+        ({"swap": {"budget_bytes": "16G"}}, "budget_bytes is '16G'; expected more than 0"),
+        ({"swap": {"budget_bytes": True}}, "budget_bytes is True; expected more than 0"),
+        ({"swap": {"budget_bytes": 1 << 63}}, "budget_bytes is 9223372036854775808; expected"),
+        ({"swap": {"directory": 3}}, "directory is 3; expected the path of a folder"),
         ({"swap": {"budget_bytes": 0}}, "budget_bytes is 0; expected more than 0"),
         ({"swap": {"directory": "/nowhere/at/all"}}, "directory is '/nowhere/at/all'"),
         ([], "policy is \\[\\]"),
@@ -88,6 +97,23 @@ def test_a_dict_says_the_same():
 def test_bad_policies_are_refused_by_name(data, message):
     with pytest.raises(ValueError, match=message):
         Policy.from_dict(data)
+
+
+def test_an_arena_is_one():
+    with pytest.raises(ValueError, match="arena is 3; expected what swap_arena"):
+        Policy(default="SWAP", arena=3)
+
+
+def test_a_copied_module_shares_its_policy_and_no_weights():
+    """As an average of weights copies the model that trains."""
+    model = checkpoint_wrapper(nn.Linear(4, 4), {"default": "SWAP", "swap": {"budget_bytes": 1 << 20}})
+    model(x()).sum().backward()
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        copied.weight.zero_()
+        copied.bias.fill_(3)
+    assert torch.equal(copied(x()), torch.full((4, 4), 3.0))
+    assert copied._quincunx_policy.arena is model._quincunx_policy.arena
 
 
 def test_a_rule_that_never_matched_is_reported_once():

@@ -16,7 +16,8 @@ def check_tensors(layout_dims: str, **tensors: Tensor) -> None:
 
 
 def is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    """An integer of 64 bits, which is what the operators take."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
 def integers(name: str, value: Sequence[int], count: int, least: int, meaning: str) -> tuple[int, ...]:
@@ -52,6 +53,9 @@ def may_use_cache(tensor: Tensor) -> bool:
 
 def common_float_dtype(**tensors: Tensor) -> torch.dtype:
     """The one dtype of all: float32, bfloat16 or float16."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     first = next(iter(tensors.values())).dtype
     for name, tensor in tensors.items():
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16) or tensor.device.type != "cpu":

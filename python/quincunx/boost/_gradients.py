@@ -24,3 +24,10 @@ def _backward(ctx, output_grad, log_sum_exp_grad):
 
 
 torch.library.register_autograd("quincunx::block_sparse_attention", _backward, setup_context=_save)
+
+
+def _second_backward(ctx, *_):
+    raise NotImplementedError("attention: expected one differentiation, got a second derivative")
+
+
+torch.library.register_autograd("quincunx::block_sparse_attention_backward", _second_backward)

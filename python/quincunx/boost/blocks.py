@@ -33,6 +33,10 @@ class Run:
         self._timestep = now
         self.is_dense = self.step < self._dense_steps
 
+    def before_forward(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        """A hook of the transformer. A method, so that in a copy of the model it belongs to the copy's run."""
+        self.see(kwargs["timestep"] if "timestep" in kwargs else args[1])
+
 
 class GridRotation(NamedTuple):
     """The grid of the tokens of one forward pass and its rotary tables."""

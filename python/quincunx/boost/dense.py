@@ -30,10 +30,10 @@ def attention(
 
     query [B, H, S_q, D], key [B, H_kv, S_kv, D], value [B, H_kv, S_kv, D_v] (layout "BNSD", or "BSND" with heads and
     length exchanged): float32, bfloat16 or float16 (computed in f32) on the CPU, any strides, H a multiple of H_kv.
-    attn_mask: bool (False hides) or floating point (added to the scores; -inf hides), of a shape that broadcasts to
-    [B, H, S_q, S_kv]: [B, 1, 1, S_kv] is one of padding. is_causal: query i sees keys up to i, also where the lengths
-    differ; not together with attn_mask. scale: 1 / sqrt(D) unless given. A query that sees no key gives zeros.
-    Differentiable once with respect to query, key and value.
+    attn_mask: bool (False hides) or floating point (added to the scores; -inf hides, and so does all below -2.3e38), of
+    a shape that broadcasts to [B, H, S_q, S_kv]: [B, 1, 1, S_kv] is one of padding. is_causal: query i sees keys up to
+    i, also where the lengths differ; not together with attn_mask. scale: 1 / sqrt(D) unless given. A query that sees no
+    key gives zeros. Differentiable once with respect to query, key and value.
     """
     check_tensors("batch, heads, length, head size in the order of layout", query=query, key=key, value=value)
     dtype = common_float_dtype(query=query, key=key, value=value)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .._errors import core_errors
 from ._arguments import common_float_dtype
@@ -20,6 +21,7 @@ class _Recomputed(torch.autograd.Function):
         return kernel(*tensors)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         inputs = [tensor.detach().requires_grad_(True) for tensor in ctx.saved_tensors]
         with torch.enable_grad():
@@ -39,6 +41,8 @@ def _check_last(x: Tensor, **vectors: Tensor) -> None:
     if x.dim() == 0:
         raise ValueError("x: expected at least one dimension, got a scalar")
     for name, vector in vectors.items():
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(vector).__name__}")
         if tuple(vector.shape) != tuple(x.shape[-1:]):
             raise ValueError(f"{name}: expected shape [{x.shape[-1]}], got {list(vector.shape)}")
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .._errors import core_errors
-from ._arguments import check_tensors, choice, flag, integers, is_int, may_use_cache
+from ._arguments import check_tensors, choice, flag, integers, may_use_cache
 from ._operators import operators
 
 _LAYOUTS = ("BSND", "BNSD")
@@ -54,6 +55,7 @@ class Rotation(torch.autograd.Function):
             return operators.rope(x, cos, sin, interleaved, sequence_dim)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad):
         cos, sin = ctx.saved_tensors
         return operators.rope(grad, cos, -sin, *ctx.options), None, None, None, None
@@ -73,7 +75,9 @@ def axis_dims(dims: Sequence[int] | None, head_dim: int) -> tuple[int, ...]:
 
 def _grids(grid: Sequence, batch: int, length: int) -> list[tuple[int, ...]]:
     """One grid a batch item."""
-    items = [grid] * batch if len(grid) and is_int(grid[0]) else list(grid)
+    if not isinstance(grid, (tuple, list)):
+        raise ValueError(f"grid: expected frames, height and width, or such a triple a batch item, got {grid!r}")
+    items = [grid] * batch if grid and not isinstance(grid[0], (tuple, list)) else list(grid)
     if len(items) != batch:
         raise ValueError(f"grid: expected one grid or one for each of the {batch} batch items, got {len(items)}")
     checked = [integers("grid", item, 3, 1, "frames, height, width") for item in items]
@@ -99,7 +103,7 @@ def rope(
     dims: how many elements belong to frames, height and width; elements after them are copied. Absent: D without the
     other two, and twice 2 (D // 6). interleaved: pairs (2i, 2i + 1), else (i, i + R / 2) with R the sum of dims.
     Pair i of an axis of d elements turns by position * theta^(-2i / d). Tables come from angles in double precision and
-    the last few are kept. Differentiable.
+    the last few are kept. Differentiable once.
     """
     sequence_dim = 1 if choice("layout", layout, _LAYOUTS) == "BSND" else 2
     check_tensors("batch, length, heads, head size in the order of layout", x=x)

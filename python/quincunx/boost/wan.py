@@ -158,6 +158,8 @@ def _plan_transformer(transformer, name: str, config: BoostConfig, changes: Chan
     if device.type != "cpu":
         raise ValueError(f"{name}: expected its parameters on the CPU, got {device}")
     own = transformer.rope
+    if isinstance(own, _Rope):
+        raise ValueError(f"{name}: is a copy of a boosted model, which stays boosted; copy it before boosting")
     _check_rope(own, f"{name}.rope")
     rope = _Rope(own.attention_head_dim, tuple(transformer.config.patch_size))
     changes.replace(transformer, "rope", rope, f"{name}.rope")
@@ -179,11 +181,7 @@ def _plan_transformer(transformer, name: str, config: BoostConfig, changes: Chan
         ):
             changes.add_part(part, module)
     if config.dense_steps:
-        changes.before_forward(transformer, lambda module, args, kwargs: run.see(_timestep(args, kwargs)))
-
-
-def _timestep(args: tuple, kwargs: dict) -> Tensor:
-    return kwargs["timestep"] if "timestep" in kwargs else args[1]
+        changes.before_forward(transformer, run.before_forward)
 
 
 def boost_wan(pipe, config: BoostConfig) -> Changes:

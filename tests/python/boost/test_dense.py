@@ -144,6 +144,17 @@ def test_gradients_are_those_of_dense_attention(masking):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=3 * 6 * 30 * 25 * 6 * 2**-24)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_lowest_number_hides_as_minus_infinity_does(dtype):
+    q, k, v = torch.randn(3, 1, 2, 20, 16)
+    seen = torch.ones(20, 20, dtype=torch.bool).tril().index_fill(0, torch.tensor([4]), False)
+    lowest = torch.zeros(20, 20, dtype=dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    assert torch.equal(attention(q, k, v, attn_mask=lowest), attention(q, k, v, attn_mask=seen))
+    q.requires_grad_()
+    (grad,) = torch.autograd.grad(attention(q, k, v, attn_mask=lowest).sum(), q)
+    assert grad.isfinite().all() and torch.count_nonzero(grad[:, :, 4]) == 0
+
+
 def test_compiles_without_graph_breaks():
     q, k, v = torch.randn(3, 1, 2, 20, 8)
     mask = torch.rand(20, 20) < 0.5

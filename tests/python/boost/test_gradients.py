@@ -5,7 +5,7 @@ import torch
 from boost.reference import lists_of, masked_attention, token_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quincunx.boost import rain_fusion_attention
+from quincunx.boost import attention, rain_fusion_attention
 
 # The forward bound, 6 * 30 * 2^-24 relative in a weight, enters three times (weight, its gradient, delta); gradients
 # sum over at most 300 rows, whose weights sum to about one for a key, of values below 5 * 5, six deviations apart.
@@ -128,3 +128,10 @@ def test_empty_tensors_have_gradients_of_zeros(shape):
     for tensor, gradient in zip(tensors, torch.autograd.grad(output.sum(), tensors), strict=True):
         assert gradient.shape == tensor.shape
         assert torch.count_nonzero(gradient) == 0
+
+
+def test_a_second_derivative_is_refused_and_not_wrong():
+    q, k, v = torch.randn(3, 1, 1, 5, 8)
+    (grad,) = torch.autograd.grad((attention(q.requires_grad_(), k, v) ** 3).sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="attention: expected one differentiation, got a second derivative"):
+        grad.sum().backward()

@@ -57,6 +57,13 @@ def test_gradients_are_pytorchs(kind):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=60 * ATOL)
 
 
+def test_a_second_derivative_is_refused():
+    x = torch.randn(2, 8, requires_grad=True)
+    (grad,) = torch.autograd.grad((rms_norm(x, torch.ones(8)) ** 3).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_any_rank(rank):
     x, weight = torch.randn([2] * (rank - 1) + [12]), torch.randn(12)
@@ -70,6 +77,10 @@ def test_bad_input_is_named():
         rms_norm(x, weight[:7])
     with pytest.raises(ValueError, match=r"bias: expected shape \[8\], got \[1, 8\]"):
         layer_norm(x, weight, weight[None])
+    with pytest.raises(TypeError, match="x: expected a torch.Tensor, got list"):
+        rms_norm([1.0], weight)
+    with pytest.raises(TypeError, match="bias: expected a torch.Tensor, got float"):
+        layer_norm(x, weight, 0.0)
     with pytest.raises(TypeError, match="x: expected a float32, bfloat16 or float16 tensor"):
         rms_norm(x.double(), weight)
     with pytest.raises(ValueError, match="x: expected at least one dimension"):

@@ -84,6 +84,13 @@ def test_gradient_turns_back():
     torch.testing.assert_close(x.grad.double(), reference.grad, rtol=0, atol=ATOL)
 
 
+def test_a_second_derivative_is_refused_and_not_zero():
+    x = torch.randn(1, 24, 2, 16, requires_grad=True)
+    (grad,) = torch.autograd.grad((rope(x, (2, 3, 4)) ** 3).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
 def test_compiles_without_graph_breaks():
     x = torch.randn(1, 24, 2, 16, requires_grad=True)
 
@@ -116,6 +123,10 @@ def test_tables_are_kept_but_not_without_bound():
 
 BAD = [
     ({"grid": (2, 3)}, ValueError, "grid: expected 3 integers"),
+    ({"grid": 24}, ValueError, "grid: expected frames, height and width, or such a triple a batch item, got 24"),
+    ({"grid": torch.tensor([2, 3, 4])}, ValueError, "grid: expected frames, height and width, or such a triple"),
+    ({"grid": (2, 3, 1 << 63)}, ValueError, "grid: expected 3 integers"),
+    ({"grid": []}, ValueError, "grid: expected one grid or one for each of the 2 batch items, got 0"),
     ({"grid": (2, 3, 5)}, ValueError, "grid: expected at most the 24 positions of x"),
     ({"grid": [(1, 1, 1)] * 3}, ValueError, "grid: expected one grid or one for each of the 2 batch items, got 3"),
     ({"theta": 0}, ValueError, "theta: expected a positive, finite number, got 0"),

@@ -1,5 +1,8 @@
 """Boosted Wan models against the same models without, in every form that their blocks take."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from boost.tiny_wan import GRID, TEXT_DIM, everything_in, generate, inputs_of, tiny_pipeline, tiny_transformer
@@ -285,3 +288,21 @@ def test_what_does_not_fit_is_named():
         boost.boost(transformer)
     with pytest.raises(ValueError, match="transformer: expected its parameters on the CPU, got meta"):
         boost.boost(tiny_transformer().to("meta"))
+
+
+def test_a_copy_of_a_boosted_model_runs_boosted_by_itself():
+    transformer = tiny_transformer()
+    call = inputs_of(transformer)
+    config = {"sparsity": 0.5, "tile": (1, 2, 2), "dense_steps": 1}
+    with torch.no_grad(), boost.boosted(transformer, config):
+        copies = [copy.deepcopy(transformer), pickle.loads(pickle.dumps(transformer))]
+        steps = [call | {"timestep": torch.tensor([timestep])} for timestep in (900.0, 600.0)]
+        expected = [transformer(**step)[0] for step in steps]
+        for copied in copies:  # The first of its own steps is dense, whichever step the original is at.
+            assert all(torch.equal(copied(**step)[0], wanted) for step, wanted in zip(steps, expected, strict=True))
+        for parameter in copies[0].parameters():
+            parameter.zero_()
+        assert torch.count_nonzero(copies[0](**call)[0]) == 0
+        assert torch.equal(transformer(**steps[1])[0], expected[1])
+    with pytest.raises(ValueError, match="transformer: is a copy of a boosted model, which stays boosted"):
+        boost.boost(copies[1])

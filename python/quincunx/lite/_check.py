@@ -10,8 +10,10 @@ from .session import Session
 from .source import Source
 
 # Both sides compute in float32, in another order of sums: rounding leaves five digits of the largest value even after
-# dozens of layers, and a wrong rewrite does not.
+# dozens of layers, and a wrong rewrite does not. Narrower types round each intermediate result once more: this many
+# units in the last place.
 RELATIVE_TOLERANCE = 1e-4
+NARROW_ULPS = 16
 ABSOLUTE_TOLERANCE = 1e-6
 _SEED = 0
 _PROMPT = 5
@@ -28,13 +30,23 @@ def check_methods(source: Source, methods: list[Any]) -> float:
     else:
         pairs = _plain_pairs(source, session)
     worst = 0.0
+    tolerance = _relative_tolerance(source)
     for name, ours, expected in pairs:
-        worst = max(worst, _error(name, ours, expected))
+        worst = max(worst, _error(name, ours, expected, tolerance))
     return worst
 
 
-def _error(name: str, ours: Any, expected: torch.Tensor) -> float:
-    actual = torch.as_tensor(numpy.asarray(ours))
+def _relative_tolerance(source: Source) -> float:
+    """That of the narrowest type which the source computes in."""
+    module = source.module
+    weights = module.state_dict() if isinstance(module, torch.nn.Module) else module.state_dict
+    tensors = [*weights.values(), *_export.tensors_of(source.example_inputs or ())]
+    units = [torch.finfo(tensor.dtype).eps for tensor in tensors if tensor.is_floating_point()]
+    return max(RELATIVE_TOLERANCE, NARROW_ULPS * max(units)) if units else RELATIVE_TOLERANCE
+
+
+def _error(name: str, ours: Any, expected: torch.Tensor, relative_tolerance: float) -> float:
+    actual = ours if isinstance(ours, torch.Tensor) else torch.as_tensor(numpy.asarray(ours))
     expected = expected.detach()
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         raise ValueError(
@@ -46,7 +58,7 @@ def _error(name: str, ours: Any, expected: torch.Tensor) -> float:
     same = (actual == expected) | (actual.isnan() & expected.isnan())
     error = float(torch.where(same, 0.0, difference).max())
     scale = float(torch.nan_to_num(expected.double(), posinf=0.0, neginf=0.0).abs().max())
-    bound = RELATIVE_TOLERANCE * scale + ABSOLUTE_TOLERANCE
+    bound = relative_tolerance * scale + ABSOLUTE_TOLERANCE
     if not error <= bound:
         raise ValueError(
             f"check: {name} differs from the source by {error:.3g}, expected at most {bound:.3g}; "

@@ -228,3 +228,15 @@ def test_an_old_file_survives_a_failed_conversion(tmp_path):
     with pytest.raises(NotImplementedError):
         convert(Unknown(), (torch.eye(3),), output=output)
     assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_types_are_checked_by_what_they_can_hold(dtype, tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).to(dtype).eval()
+    x = torch.randn(5, 64).to(dtype)
+    report = convert(module, (x,), output=tmp_path / "narrow.qxm")
+    (y,) = Session(tmp_path / "narrow.qxm").run(x)
+    expected = module.double()(x.double())
+    assert float((y.double() - expected).abs().max()) < 8 * torch.finfo(dtype).eps * float(expected.abs().max())
+    assert report.max_error < 16 * torch.finfo(dtype).eps

@@ -31,15 +31,16 @@ def generate(
     """
     if not isinstance(session, Session):
         raise TypeError(f"session: expected a quincunx.lite.Session, got {type(session).__name__}")
-    return load_module("_generation").generate(
-        session._session,
-        [int(token) for token in prompt],
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        stop_tokens=[int(token) for token in stop_tokens],
-        timeout_s=timeout_s,
-        on_token=on_token,
-    )
+    with session.exclusive() as compiled:
+        return load_module("_generation").generate(
+            compiled,
+            [int(token) for token in prompt],
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            stop_tokens=[int(token) for token in stop_tokens],
+            timeout_s=timeout_s,
+            on_token=on_token,
+        )

@@ -1,7 +1,9 @@
 """Session: converted models run from Python on arrays of torch or NumPy, without a copy."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .._graph import load_core
@@ -16,6 +18,8 @@ def _is_torch(value: Any) -> bool:
 def _prepared(name: str, value: Any) -> Any:
     """Something with __dlpack__: NumPy's array of a number or a list, a torch tensor without its gradient."""
     if _is_torch(value):
+        if value.device.type != "cpu" or str(value.layout) != "torch.strided":
+            raise TypeError(f"{name}: expected a dense tensor on the CPU, got {value.layout} on {value.device}")
         return value.detach()
     if hasattr(value, "__dlpack__"):
         return value
@@ -32,7 +36,7 @@ class Session:
     `source` is the path of a .qxm file, a graph of `quincunx._core`, or a list of graphs. `num_threads` sets the number
     of threads of the process's pool; 0 leaves it. With `rewrites=False` the graphs run as they are, without constant
     folding and fused epilogues. With `check_weights=False` a file is loaded without reading all of its weights for
-    their checksum. Not for several threads at a time.
+    their checksum. One call at a time: one that begins while another thread's runs raises RuntimeError.
 
         session = Session("model.qxm")
         (logits,) = session.run(tokens)
@@ -44,8 +48,24 @@ class Session:
             self._session = core.Session.load(os.fspath(source), num_threads, rewrites, check_weights)
         else:
             graphs = list(source) if isinstance(source, list | tuple) else [source]
+            for graph in graphs:
+                if not isinstance(graph, core.Graph):
+                    raise TypeError(f"source: expected the path of a .qxm or graphs, got {type(graph).__name__}")
             self._session = core.Session.create(graphs, num_threads=num_threads, rewrites=rewrites)
         self.methods: dict[str, dict[str, Any]] = self._session.methods()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[Any]:
+        """The compiled session, for this call alone: its arena and its states serve one call at a time."""
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(
+                "session: another call is using it; expected one at a time, or a session for each thread"
+            )
+        try:
+            yield self._session
+        finally:
+            self._lock.release()
 
     def _method(self, name: str | None) -> str:
         if name is None and len(self.methods) > 1:
@@ -81,7 +101,8 @@ class Session:
         """
         method = self._method(method)
         values = self._ordered(method, inputs, named)
-        results = self._session.run(method, values, None if out is None else list(out), timeout_s, profile)
+        with self.exclusive() as compiled:
+            results = compiled.run(method, values, None if out is None else list(out), timeout_s, profile)
         if out is not None:
             return list(out)
         if any(_is_torch(value) for value in values):
@@ -94,11 +115,13 @@ class Session:
 
     def memory(self, *shapes: Sequence[int], method: str | None = None) -> dict[str, int]:
         """Bytes that a call with inputs of these shapes needs; nothing is computed."""
-        return self._session.memory(self._method(method), [list(shape) for shape in shapes])
+        with self.exclusive() as compiled:
+            return compiled.memory(self._method(method), [list(shape) for shape in shapes])
 
     def output_shapes(self, *shapes: Sequence[int], method: str | None = None) -> list[tuple[int, ...]]:
         """The shapes of the outputs of such a call."""
-        result = self._session.output_shapes(self._method(method), [list(shape) for shape in shapes])
+        with self.exclusive() as compiled:
+            result = compiled.output_shapes(self._method(method), [list(shape) for shape in shapes])
         return [tuple(shape) for shape in result]
 
     def state(self, name: str) -> Any:
@@ -109,4 +132,5 @@ class Session:
 
     def reset_states(self) -> None:
         """All states as they were when the model was loaded."""
-        self._session.reset_states()
+        with self.exclusive() as compiled:
+            compiled.reset_states()

@@ -197,3 +197,22 @@ def test_a_size_may_be_what_the_program_allows_down_to_zero():
         torch.testing.assert_close(session.run(x)[0], linear(x).detach(), rtol=TOLERANCE, atol=TOLERANCE)
     with pytest.raises(ValueError, match="must be 0 to 8"):
         session.run(torch.randn(9, 8))
+
+
+def test_a_second_call_at_the_same_time_is_refused():
+    graph, x = graph_of(torch.nn.Linear(8, 3), (torch.randn(4, 8),)), torch.randn(4, 8)
+    session = Session(graph)
+    expected = session.run(x)[0]
+    with session.exclusive(), pytest.raises(RuntimeError, match="another call is using it"):
+        session.run(x)
+    assert torch.equal(session.run(x)[0], expected)
+
+
+def test_what_is_no_graph_and_no_dense_tensor_is_refused():
+    for source in (None, [None], 3):
+        with pytest.raises(TypeError, match="expected the path of a .qxm or graphs"):
+            Session(source)
+    session = Session(graph_of(torch.nn.Linear(8, 3), (torch.randn(4, 8),)))
+    for x in (torch.randn(4, 8).to_sparse(), torch.empty(4, 8, device="meta")):
+        with pytest.raises(TypeError, match="expected a dense tensor on the CPU"):
+            session.run(x)

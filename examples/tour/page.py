@@ -5,6 +5,7 @@ import pathlib
 import statistics
 
 import charts
+import compiled
 import conversion
 import embeddings
 import latency
@@ -15,6 +16,8 @@ from quincunx.report import Report
 from records import Record, of_event
 from settings import Settings
 from text import Corpus
+
+PICTURES = (*compiled.PICTURES, *video.PICTURES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Outcome:
     embeddings: embeddings.Embeddings
     video: video.Video
     num_repeated_steps: int
+    explanation: compiled.fusion.Explanation
+    operators_left: dict[str, int]
 
     @property
     def held_out_loss(self) -> float:
@@ -55,6 +60,7 @@ def write(outcome: Outcome, path: pathlib.Path) -> Report:
     _add_key_figures(report, outcome)
     _add_training(report, outcome)
     _add_memory(report, outcome)
+    compiled.add_to(report, outcome.explanation, outcome.operators_left)
     _add_collectives(report, outcome)
     _add_samples(report, outcome)
     conversion.add_to(report, outcome.conversion)

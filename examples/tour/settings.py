@@ -36,6 +36,7 @@ class Settings:
     muon_weight_decay: float = 0.1
     adamw_lr: float = 0.003
     activation: str = "policy"
+    compile: str = "quincunx"
     collective_timeout_s: int = 120
     deadline_s: int = 1800
     bandwidth_bytes: tuple[int, ...] = (4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20)

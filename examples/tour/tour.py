@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import bandwidth
 import charts
+import compiled
 import conversion
 import display
 import embeddings
@@ -130,8 +131,8 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
         f"entropy of {entropy:.3f} nats"
     )
     show.phase(
-        f"training: {settings.world_size} processes, FSDP2 on {settings.backend}, {settings.optimizer}, "
-        "saving, swapping and recomputing activations"
+        f"training: {settings.world_size} processes, FSDP2 on {settings.backend}, {settings.optimizer}, layers "
+        "compiled, activations saved, swapped and computed again"
     )
     training = run_training(run, settings, show)
     guards.check_collectives(training)
@@ -140,6 +141,10 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
     num_repeated_steps = guards.check_resume(training)
     show.detail(f"{num_repeated_steps} steps were run again after the resume, with the same losses bit for bit")
     show.detail(f"{swapped_bytes / 1e6:,.0f} MB of activations went to a file and back")
+    operators_left = compiled.check(training)
+    explanation = compiled.explain(settings, run / "kernels")
+    show.detail(f"{explanation.num_regions} compiled regions in a layer, forward and backward; PyTorch's own ran for:")
+    show.detail(", ".join(f"{count} x {name}" for name, count in operators_left.items()))
     show.phase("samples: one process loads the checkpoint of two and writes")
     samples = write_samples(run, settings, corpus, show)
     show.phase("conversion: model.qxm, and the C++ program writes what PyTorch writes")
@@ -173,6 +178,8 @@ def tour(output: pathlib.Path, settings: tour_settings.Settings, show: display.D
         embeddings=embedded,
         video=made_video,
         num_repeated_steps=num_repeated_steps,
+        explanation=explanation,
+        operators_left=operators_left,
     )
 
 
@@ -200,7 +207,7 @@ def main(arguments: list[str]) -> int:
             outcome = tour(options.output, settings, show)
             show.phase("report")
             report = options.output / "report.html"
-            guards.check_report(page.write(outcome, report), charts.NAMES, video.PICTURES)
+            guards.check_report(page.write(outcome, report), charts.NAMES, page.PICTURES)
             # Checked last, so that the report of a run that learned too little can be looked at.
             guards.check_loss(outcome.held_out_loss, outcome.unigram_entropy, settings.loss_bound)
     except (OSError, ValueError, RuntimeError) as error:

@@ -16,6 +16,7 @@ import sys
 import time
 
 import checkpoint
+import compiled
 import guards
 import memory
 import model as llama
@@ -77,10 +78,19 @@ def learning_rate_factor(step: int, settings: tour_settings.Settings) -> float:
     return min(1.0, (step + 1) / settings.warmup_steps, remaining)
 
 
-def build_model(settings: tour_settings.Settings, mesh: DeviceMesh, policy: Policy | None = None) -> torch.nn.Module:
-    """The model with the same weights on every run, its layers under the policy and sharded over the mesh."""
+def build_model(
+    settings: tour_settings.Settings,
+    mesh: DeviceMesh,
+    *,
+    policy: Policy | None = None,
+    kernels: pathlib.Path | None = None,
+) -> torch.nn.Module:
+    """The model with the same weights on every run, sharded over the mesh; its layers are under the policy if there is
+    one, and compiled if there is a folder for kernels."""
     model = llama.Llama(settings.model)
     model.initialize(settings.seed)
+    if kernels is not None:
+        compiled.compile_layers(model.layers, settings, kernels)
     memory.wrap(model.layers, policy)
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
@@ -98,7 +108,12 @@ class Worker:
         self.await_kill = await_kill and attempt == 0 and self.rank == 0
         self.recorder = Recorder(run_directory / "records", attempt=attempt, rank=self.rank)
         self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        self.model = build_model(self.settings, self.mesh, memory.policy_for(self.settings, run_directory))
+        self.model = build_model(
+            self.settings,
+            self.mesh,
+            policy=memory.policy_for(self.settings, run_directory),
+            kernels=run_directory / "kernels",
+        )
         self.optimizer = build_optimizer(self.model, self.settings)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: learning_rate_factor(step, self.settings)
@@ -208,7 +223,12 @@ def main(run_directory: pathlib.Path, *, await_kill: bool) -> None:
         dist.init_process_group(settings.backend, timeout=datetime.timedelta(seconds=settings.collective_timeout_s))
         worker = Worker(run_directory, await_kill=await_kill)
         worker.run()
-        worker.recorder.write("done", collective_calls=collective_calls(worker.mesh), activation=memory.counts())
+        worker.recorder.write(
+            "done",
+            collective_calls=collective_calls(worker.mesh),
+            activation=memory.counts(),
+            fusion=compiled.counts(settings),
+        )
         dist.destroy_process_group()
 
 

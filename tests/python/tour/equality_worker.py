@@ -8,6 +8,7 @@ import json
 import pathlib
 import sys
 
+import memory
 import optimizers
 import quincunx.mccl  # noqa: F401 (registers the backend)
 import settings as tour_settings
@@ -66,7 +67,9 @@ def main(output: pathlib.Path, num_steps: int) -> None:
     timeout = datetime.timedelta(seconds=100)
     dist.init_process_group("mccl", timeout=timeout)
     batches = train.Batches(sources().numpy(), SETTINGS, dist.get_rank())
-    sharded = train.build_model(SETTINGS, init_device_mesh("cpu", (2,)))
+    folder = output.parent
+    policy = memory.policy_for(SETTINGS, folder)
+    sharded = train.build_model(SETTINGS, init_device_mesh("cpu", (2,)), policy=policy, kernels=folder / "kernels")
     ours = losses(sharded, [optimizers.build_optimizer(sharded, SETTINGS)], batches, num_steps)
 
     replica = reference_model()

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import compiled
 import conversion
 import embeddings
 import guards
@@ -74,3 +75,20 @@ def test_missing_onnxruntime_names_the_step_that_installs_it(tmp_path, monkeypat
     monkeypatch.setattr(latency, "_PEERS", tmp_path)
     with pytest.raises(RuntimeError, match="cmake/setup.sh peers"):
         latency.measure(tmp_path, tmp_path / "model.qxm", tour_settings.Settings())
+
+
+def test_compiled_regions_are_counted_on_every_rank():
+    def done(rank, **counted):
+        zero = {"regions": 3, "regions_run": 9, "regions_run_by_aten": 0, "refused": {}, "operators_left": {"a": 2}}
+        return {"event": "done", "rank": rank, "attempt": 1, "time_s": 0.0, "fusion": zero | counted}
+
+    assert compiled.check([done(0), done(1, operators_left={"b": 1}, refused={"why": 4})]) == {
+        "a": 2,
+        "a region, because why": 4,
+        "b": 1,
+    }
+    for counted in ({"regions": 0}, {"regions_run": 0}):
+        with pytest.raises(guards.GuardError, match="no compiled region ran on rank 1"):
+            compiled.check([done(0), done(1, **counted)])
+    with pytest.raises(guards.GuardError, match="no compiled region ran on rank 0"):
+        compiled.check([done(0) | {"fusion": {}}])

@@ -17,7 +17,6 @@ import page
 import pytest
 import settings as tour_settings
 import text
-import video
 from quincunx.report import inspect
 from records import Follower, of_event
 
@@ -27,7 +26,7 @@ from quincunx.lite.convert import ConvertReport
 TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.
 LIMIT_S = 240
-PICTURES = video.PICTURES
+PICTURES = page.PICTURES
 TINY = {
     "steps": 4,
     "checkpoint_every": 1,
@@ -204,6 +203,7 @@ def test_report_without_a_chart_fails_the_tour(trained, tmp_path, capsys, monkey
         ({"optimizer": "adamw"}, "step 1 (attempt 0) orthogonalized 0 matrices of 7"),
         ({"backend": "gloo"}, "a process group of gloo was asked for; every collective must be served by mccl"),
         ({"activation": "none"}, "the activation policy swapped no bytes on rank 0"),
+        ({"compile": "none"}, "no compiled region ran on rank 0"),
     ],
 )
 def test_part_that_is_switched_off_fails_the_tour(quick, tmp_path, switched_off, message):

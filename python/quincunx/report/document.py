@@ -75,8 +75,8 @@ class Report:
             raise ValueError(f"figure: the chart {name!r} has no traces; expected at least one")
         _check_name(name, "chart", self._chart_names)
         title, caption = _checked_text("title", title), _checked_text("caption", caption)
-        # The only sequence that could end a script element early is written so that JSON reads the same text.
-        data = plotly.io.to_json(figure).replace("</", "<\\/")
+        # "</script" would end the script element early and "<!--<script" keep it open; JSON reads the same text.
+        data = plotly.io.to_json(figure).replace("<", "\\u003c")
         self._chart_names.append(name)
         self._blocks.append(
             f'<figure><h3>{title}</h3><div class="chart" data-chart="{name}"></div>'

@@ -38,7 +38,11 @@ def png(pixels: numpy.ndarray) -> bytes:
     pixels = numpy.asarray(pixels)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
         raise ValueError(f"pixels: expected [height, width, 3] with at least one pixel, got {list(pixels.shape)}")
-    if pixels.dtype != numpy.uint8:
+    if numpy.issubdtype(pixels.dtype, numpy.integer):
+        if pixels.min() < 0 or pixels.max() > 255:
+            raise ValueError(f"pixels: expected integers from 0 to 255, got {pixels.min()} to {pixels.max()}")
+        pixels = pixels.astype(numpy.uint8)
+    else:
         if not numpy.isfinite(pixels).all():
             raise ValueError("pixels: expected finite values from 0 to 1")
         pixels = (pixels.clip(0.0, 1.0) * 255.0 + 0.5).astype(numpy.uint8)

@@ -36,6 +36,17 @@ def test_chart_data_cannot_end_its_script_element():
     assert json.loads(data)["data"][0]["name"] == "</script><script>alert(1)</script>"
 
 
+def test_chart_data_cannot_keep_its_script_element_open():
+    """After "<!--<script" a browser takes the next end tag for a part of the text."""
+    figure = line_figure()
+    figure.update_traces(name="<!--<script>")
+    report = new_report()
+    report.add_chart(figure, name="line", title="Line", caption="A line.")
+    data = re.search(r'data-chart-of="line">(.*?)</script>', report.to_html(), re.DOTALL).group(1)
+    assert "<" not in data
+    assert json.loads(data)["data"][0]["name"] == "<!--<script>"
+
+
 def test_file_refers_to_nothing_outside_itself(tmp_path):
     report = new_report()
     report.add_chart(line_figure(), name="line", title="Line", caption="A line.")

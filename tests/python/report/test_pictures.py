@@ -20,6 +20,14 @@ def test_png_gives_the_pixels_back(height, width):
     assert (numpy.asarray(Image.open(io.BytesIO(png(pixels)))) == pixels).all()
 
 
+@pytest.mark.parametrize("dtype", [numpy.int64, numpy.int16, numpy.uint32])
+def test_integers_of_any_width_are_bytes(dtype):
+    pixels = numpy.array([[[0, 1, 2], [128, 254, 255]]])
+    assert (numpy.asarray(Image.open(io.BytesIO(png(pixels.astype(dtype))))) == pixels).all()
+    with pytest.raises(ValueError, match="pixels: expected integers from 0 to 255, got 0 to 256"):
+        png(numpy.array([[[0, 1, 256]]], dtype))
+
+
 def test_values_from_0_to_1_are_rounded_to_bytes_and_cut_off():
     pixels = numpy.array([[[0.0, 1.0, 0.5], [-3.0, 7.0, 0.9999]]], numpy.float32)
     assert numpy.asarray(Image.open(io.BytesIO(png(pixels)))).tolist() == [[[0, 255, 128], [0, 255, 255]]]

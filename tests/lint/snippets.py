@@ -64,7 +64,8 @@ def _programs(block: str, root: pathlib.Path) -> list[str]:
         return [block]
     public = [path for path in files(root / "quincunx", ".h") if not path.name.endswith("-inl.h")]
     names = [path.relative_to(root).as_posix() for path in public]
-    includes = [f'#include "{name}"' for name in names if name.split("/")[1] not in ("torch", "apps", "compiler")]
+    others = ("torch", "python", "apps", "compiler")
+    includes = [f'#include "{name}"' for name in names if name.split("/")[1] not in others]
     includes += ["#include <vector>", *(line for line in block.splitlines() if line.startswith("#include"))]
     body = "\n".join(line for line in block.splitlines() if not line.startswith("#include"))
     start = "\n".join(includes)

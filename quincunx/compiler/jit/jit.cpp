@@ -46,14 +46,18 @@ llvm::orc::SymbolMap allowedSymbols(llvm::orc::LLJIT& jit) {
   add("cosf", static_cast<Float>(&std::cos));
   add("powf", static_cast<float (*)(float, float)>(&std::pow));
   add("fmodf", static_cast<float (*)(float, float)>(&std::fmod));
+  add("exp2f", static_cast<Float>(&std::exp2));  // what LLVM makes of powf(2, x)
   add("expm1f", static_cast<Float>(&std::expm1));
   add("log1pf", static_cast<Float>(&std::log1p));
+  add("ldexpf", static_cast<float (*)(float, int)>(&std::ldexp));  // of powf(2, float(n))
   add("sin", static_cast<Double>(&std::sin));
   add("cos", static_cast<Double>(&std::cos));
   add("fmod", static_cast<double (*)(double, double)>(&std::fmod));
   add("exp", static_cast<Double>(&std::exp));
+  add("exp2", static_cast<Double>(&std::exp2));
   add("expm1", static_cast<Double>(&std::expm1));
   add("log1p", static_cast<Double>(&std::log1p));
+  add("ldexp", static_cast<double (*)(double, int)>(&std::ldexp));
   add("log", static_cast<Double>(&std::log));
   add("erf", static_cast<Double>(&std::erf));
   add("tanh", static_cast<Double>(&std::tanh));

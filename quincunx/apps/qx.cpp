@@ -1,6 +1,7 @@
 // The command line of the library. `qx VERB --help` documents each verb.
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <new>
 #include <string>
 
 #include "quincunx/apps/doctor.h"
@@ -72,8 +73,9 @@ void add_text_options(CLI::App& verb, TextOptions& options) {
 }
 
 int finish(const std::string& verb, const qx::Status& status) {
-  if (status.ok()) return 0;
-  std::cerr << "qx " << verb << ": " << status.message() << "\n";
+  // A disk that is full or a closed pipe shows when the last characters leave.
+  if (status.ok() && std::cout.flush()) return 0;
+  std::cerr << "qx " << verb << ": " << (status.ok() ? "standard output cannot be written" : status.message()) << "\n";
   return kFailed;
 }
 
@@ -126,10 +128,15 @@ int main(int argc, char** argv) {
   }
   if (doctor->parsed()) {
     qx::apps::print_doctor(std::cout);
-    return 0;
+    return finish("doctor", qx::ok_status());
   }
-  if (inspect->parsed()) return finish("inspect", qx::apps::inspect_model(inspect_arguments, std::cout));
-  if (run->parsed()) return run_model(run_arguments, text_options);
+  const char* verb = inspect->parsed() ? "inspect" : "run";
+  try {
+    if (inspect->parsed()) return finish(verb, qx::apps::inspect_model(inspect_arguments, std::cout));
+    if (run->parsed()) return run_model(run_arguments, text_options);
+  } catch (const std::bad_alloc&) {
+    return finish(verb, qx::resource_exhausted("the system has no memory left for what the model needs"));
+  }
   if (convert->parsed()) return finish("convert", qx::apps::run_python_verb("convert", convert->remaining()));
   return finish("bench", qx::apps::run_python_verb(bench->get_name(), bench->remaining()));
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <random>
+#include <span>
 
 #include "quincunx/apps/npy.h"
 #include "quincunx/base/trace.h"
@@ -88,11 +89,31 @@ Result<std::vector<int64_t>> symbol_sizes(const MethodInfo& info, const RunArgum
   return sizes;
 }
 
+Result<std::vector<int64_t>> input_shape(const TensorSpec& spec, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> shape;
+  for (const graph::Dim& dim : spec.type.shape) {
+    int64_t size = dim.value;
+    if (!dim.is_known()) {
+      int64_t product = 0;
+      if (__builtin_mul_overflow(dim.multiplier, sizes[static_cast<size_t>(dim.symbol)], &product) ||
+          __builtin_add_overflow(product, dim.value, &size)) {
+        return invalid_argument("input '" + spec.name + "': a size overflows 64 bits");
+      }
+    }
+    shape.push_back(size);
+  }
+  return shape;
+}
+
 // Normal numbers, or zeros and ones for integers: an index or a token that every model has.
 Result<Tensor> random_tensor(DType dtype, const std::vector<int64_t>& shape, std::mt19937& generator) {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= std::max<int64_t>(size, 0);
-  std::vector<float> values(static_cast<size_t>(count));
+  // Sizes come from the file or the command line: what overflows or does not fit in memory is an error before it is
+  // filled.
+  char base = 0;
+  QX_ASSIGN_OR_RETURN(const TensorView sized, TensorView::contiguous(&base, DType::kFloat32, shape));
+  const int64_t count = sized.num_elements();
+  QX_ASSIGN_OR_RETURN(const std::shared_ptr<Storage> numbers, Storage::allocate(sized.size_bytes()));
+  const std::span<float> values(reinterpret_cast<float*>(numbers->mutable_data()), static_cast<size_t>(count));
   std::normal_distribution<float> normal;
   for (float& value : values)
     value = is_floating_point(dtype) ? normal(generator) : std::floor(std::abs(normal(generator)));
@@ -100,7 +121,7 @@ Result<Tensor> random_tensor(DType dtype, const std::vector<int64_t>& shape, std
     for (float& value : values) value = std::min(value, 1.0f);
   }
   Tensor tensor;
-  QX_ASSIGN_OR_RETURN(const TensorView floats, TensorView::contiguous(values.data(), DType::kFloat32, shape));
+  QX_ASSIGN_OR_RETURN(const TensorView floats, numbers->view(DType::kFloat32, shape));
   QX_ASSIGN_OR_RETURN(tensor.storage, Storage::allocate(std::max<int64_t>(1, count * dtype_size_bytes(dtype))));
   QX_ASSIGN_OR_RETURN(tensor.view, tensor.storage->view(dtype, shape));
   QX_RETURN_IF_ERROR(lite::convert_elements(floats, tensor.view));
@@ -118,10 +139,7 @@ Result<std::vector<Tensor>> make_inputs(const MethodInfo& info, const RunArgumen
       inputs.push_back(found->second);
       continue;
     }
-    std::vector<int64_t> shape;
-    for (const graph::Dim& dim : spec.type.shape) {
-      shape.push_back(dim.is_known() ? dim.value : dim.multiplier * sizes[static_cast<size_t>(dim.symbol)] + dim.value);
-    }
+    QX_ASSIGN_OR_RETURN(const std::vector<int64_t> shape, input_shape(spec, sizes));
     QX_ASSIGN_OR_RETURN(Tensor tensor, random_tensor(spec.type.dtype, shape, generator));
     out << "input   " << spec.name << " " << tensor.view.to_string() << " (random)\n";
     inputs.push_back(std::move(tensor));

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "quincunx/graph/qxm.h"
 #include "quincunx/lite/generation/generator.h"
 #include "quincunx/lite/generation/text_model.h"
 #include "quincunx/lite/session.h"
@@ -38,13 +39,15 @@ Result<std::vector<int32_t>> parse_tokens(const std::string& text) {
   }
 }
 
-lite::GenerateOptions options_of(const GenerateArguments& arguments) {
+Result<lite::GenerateOptions> options_of(const GenerateArguments& arguments) {
+  if (arguments.timeout_s < 0.0) {
+    return invalid_argument("--timeout is " + std::to_string(arguments.timeout_s) + ", expected 0 or more seconds");
+  }
   lite::GenerateOptions options;
   options.sampling = {arguments.temperature, arguments.top_k, arguments.top_p, arguments.seed};
   options.max_tokens = arguments.max_tokens;
-  if (arguments.timeout_s > 0.0) {
-    options.deadline = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                                              std::chrono::duration<double>(arguments.timeout_s));
+  if (arguments.timeout_s != 0.0) {
+    QX_ASSIGN_OR_RETURN(options.deadline, lite::deadline_after(arguments.timeout_s));
   }
   return options;
 }
@@ -82,36 +85,40 @@ void print_json(const lite::GeneratedText& result, std::ostream& out) {
 }
 
 Result<lite::GeneratedText> generate_tokens(const GenerateArguments& arguments, std::ostream& out) {
-  QX_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, parse_tokens(arguments.prompt_tokens));
+  QX_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, parse_tokens(arguments.prompt_tokens.value()));
+  QX_ASSIGN_OR_RETURN(lite::GenerateOptions options, options_of(arguments));
+  QX_ASSIGN_OR_RETURN(graph::Qxm model, graph::open_qxm(arguments.model));
+  QX_ASSIGN_OR_RETURN(options.stop_tokens, lite::read_stop_tokens(model.metadata, arguments.model));
   QX_ASSIGN_OR_RETURN(lite::Session session,
-                      lite::Session::load(arguments.model, {.num_threads = arguments.num_threads}));
+                      lite::Session::create(std::move(model.methods), {.num_threads = arguments.num_threads}));
   lite::GeneratedText result;
   const auto show = [&](int32_t token) {
     if (!arguments.json) out << token << " " << std::flush;
     return out.good();
   };
-  QX_ASSIGN_OR_RETURN(result.generation, lite::generate(session, prompt, options_of(arguments), show));
+  QX_ASSIGN_OR_RETURN(result.generation, lite::generate(session, prompt, options, show));
   return result;
 }
 
 Result<lite::GeneratedText> generate_from_text(const GenerateArguments& arguments, std::ostream& out) {
+  QX_ASSIGN_OR_RETURN(const lite::GenerateOptions options, options_of(arguments));
   QX_ASSIGN_OR_RETURN(lite::TextModel model,
                       lite::TextModel::load(arguments.model, {.num_threads = arguments.num_threads}));
   const auto show = [&](std::string_view text) {
     if (!arguments.json) out << text << std::flush;
     return out.good();
   };
-  return model.generate(arguments.prompt, options_of(arguments), show);
+  return model.generate(arguments.prompt.value_or(""), options, show);
 }
 
 }  // namespace
 
 Status generate_text(const GenerateArguments& arguments, std::ostream& out, std::ostream& log) {
-  if (!arguments.prompt.empty() && !arguments.prompt_tokens.empty()) {
+  if (arguments.prompt.has_value() && arguments.prompt_tokens.has_value()) {
     return invalid_argument("--prompt and --prompt-tokens are both given, expected one of them");
   }
   Result<lite::GeneratedText> result =
-      arguments.prompt_tokens.empty() ? generate_from_text(arguments, out) : generate_tokens(arguments, out);
+      arguments.prompt_tokens.has_value() ? generate_tokens(arguments, out) : generate_from_text(arguments, out);
   if (!result.ok()) return result.status();
   if (arguments.json) {
     print_json(*result, out);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -12,9 +13,9 @@ namespace qx::apps {
 
 struct GenerateArguments {
   std::string model;
-  std::string prompt;
+  std::optional<std::string> prompt;
   // "1,2,3": instead of a prompt; the model needs no tokenizer then.
-  std::string prompt_tokens;
+  std::optional<std::string> prompt_tokens;
   int64_t max_tokens = 128;
   double temperature = 0.0;
   int64_t top_k = 0;

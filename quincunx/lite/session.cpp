@@ -1,6 +1,7 @@
 #include "quincunx/lite/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -279,5 +280,15 @@ Result<TensorView> Session::state(std::string_view name) {
 }
 
 void Session::reset_states() { impl_->reset(); }
+
+Result<std::optional<std::chrono::steady_clock::time_point>> deadline_after(double seconds) {
+  // The clock counts nanoseconds in 64 bits, which hold 292 years.
+  constexpr double kNever = 1e9;
+  if (std::isnan(seconds)) return invalid_argument("timeout_s is nan, expected a number of seconds");
+  if (seconds >= kNever) return std::optional<std::chrono::steady_clock::time_point>();
+  const std::chrono::duration<double> wait(std::max(seconds, 0.0));
+  return std::optional(std::chrono::steady_clock::now() +
+                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(wait));
+}
 
 }  // namespace qx::lite

@@ -76,6 +76,10 @@ struct RunOptions {
   std::span<const TensorView> outputs = {};
 };
 
+// The time `seconds` from now, for RunOptions::deadline: passed already where that is negative, none where it is years
+// away. INVALID_ARGUMENT for NaN.
+Result<std::optional<std::chrono::steady_clock::time_point>> deadline_after(double seconds);
+
 // Movable. One call at a time; different sessions are independent and share constants of the same storage.
 class Session {
  public:

@@ -22,7 +22,10 @@ using graph::Qxm;
 void write(const std::string& path, const std::vector<std::shared_ptr<Graph>>& methods, const std::string& metadata,
            const nb::bytes& tokenizer) {
   Qxm contents{.methods = {}, .metadata = metadata, .tokenizer = std::string(tokenizer.c_str(), tokenizer.size())};
-  for (const auto& method : methods) contents.methods.push_back(*method);
+  for (const auto& method : methods) {
+    if (method == nullptr) throw nb::type_error("methods: expected graphs, got None");
+    contents.methods.push_back(*method);
+  }
   const nb::gil_scoped_release release;
   check(graph::write_qxm(path, contents));
 }

@@ -83,11 +83,7 @@ nb::list run(Session& session, const std::string& method, const std::vector<Read
   lite::RunOptions options;
   options.outputs = given;
   options.profile = profile;
-  if (timeout_s) {
-    const auto duration = std::chrono::duration<double>(*timeout_s);
-    options.deadline =
-        std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration);
-  }
+  if (timeout_s) options.deadline = unwrap(lite::deadline_after(*timeout_s));
   std::vector<lite::Tensor> results;
   {
     const nb::gil_scoped_release release;
@@ -130,7 +126,10 @@ void bind_session(nb::module_& module) {
           "create",
           [](const std::vector<graph::Graph*>& graphs, int num_threads, bool rewrites) {
             std::vector<graph::Graph> copies;
-            for (const graph::Graph* graph : graphs) copies.push_back(*graph);
+            for (const graph::Graph* graph : graphs) {
+              if (graph == nullptr) throw nb::type_error("graphs: expected graphs, got None");
+              copies.push_back(*graph);
+            }
             return unwrap(Session::create(std::move(copies), {.num_threads = num_threads, .rewrites = rewrites}));
           },
           "graphs"_a, "num_threads"_a = 0, "rewrites"_a = true)

@@ -12,7 +12,7 @@ Status check_method(const Session& session, std::string_view name) {
   QX_ASSIGN_OR_RETURN(const MethodInfo* method, session.method(name));
   const auto fail = [&](const std::string& what) {
     return invalid_argument("method '" + std::string(name) + "' " + what +
-                            "; convert the model with quincunx.lite.convert(..., decoder=True)");
+                            "; convert the model with quincunx.lite.convert(..., kind=\"decoder\")");
   };
   if (method->inputs.size() != 2 || method->outputs.size() != 1)
     return fail("does not map tokens and position to logits");

@@ -1,5 +1,7 @@
 #include "quincunx/lite/generation/text_model.h"
 
+#include <limits>
+
 #include "quincunx/graph/qxm.h"
 #include "quincunx/lite/generation/embedder.h"
 #include "quincunx/lite/generation/tokenizers/json_fields.h"
@@ -19,26 +21,40 @@ Result<std::unique_ptr<Tokenizer>> read_tokenizer(const JsonObject& metadata, co
   return load_sentencepiece(bytes, options);
 }
 
+bool is_token(const Json& value, int32_t vocab_size) {
+  return value.is_number_integer() && value >= 0 && value < vocab_size;
+}
+
+std::string tokens_below(int32_t vocab_size) { return "tokens from 0 to " + std::to_string(vocab_size - 1); }
+
+Result<std::vector<int32_t>> stop_tokens_of(const JsonObject& metadata, int32_t vocab_size) {
+  std::vector<int32_t> tokens;
+  const Json& list = metadata.field("stop_tokens");
+  if (!list.is_array() && !list.is_null()) return metadata.wrong("stop_tokens", list, tokens_below(vocab_size));
+  for (const Json& token : list) {
+    if (!is_token(token, vocab_size)) return metadata.wrong("stop_tokens", list, tokens_below(vocab_size));
+    tokens.push_back(token.get<int32_t>());
+  }
+  return tokens;
+}
+
 Result<TextSettings> read_settings(const JsonObject& metadata, int32_t vocab_size) {
   TextSettings settings;
-  const Json& stop_tokens = metadata.field("stop_tokens");
-  const auto is_token = [&](const Json& value) {
-    return value.is_number_integer() && value >= 0 && value < vocab_size;
-  };
-  const std::string expected = "tokens from 0 to " + std::to_string(vocab_size - 1);
-  if (!stop_tokens.is_array() && !stop_tokens.is_null()) return metadata.wrong("stop_tokens", stop_tokens, expected);
-  for (const Json& token : stop_tokens) {
-    if (!is_token(token)) return metadata.wrong("stop_tokens", stop_tokens, expected);
-    settings.stop_tokens.push_back(token.get<int32_t>());
-  }
+  QX_ASSIGN_OR_RETURN(settings.stop_tokens, stop_tokens_of(metadata, vocab_size));
   const Json& padding = metadata.field("padding_token");
   if (padding.is_null()) return settings;
-  if (!is_token(padding)) return metadata.wrong("padding_token", padding, expected);
+  if (!is_token(padding, vocab_size)) return metadata.wrong("padding_token", padding, tokens_below(vocab_size));
   settings.padding_token = padding.get<int32_t>();
   return settings;
 }
 
 }  // namespace
+
+Result<std::vector<int32_t>> read_stop_tokens(const std::string& metadata, const std::string& name) {
+  const Json document = Json::parse(metadata, nullptr, /*allow_exceptions=*/false);
+  QX_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::make(document, "metadata", name));
+  return stop_tokens_of(object, std::numeric_limits<int32_t>::max());
+}
 
 Result<TextModel> TextModel::load(const std::string& path, const SessionOptions& options) {
   QX_ASSIGN_OR_RETURN(graph::Qxm model, graph::open_qxm(path));

@@ -22,6 +22,9 @@ struct TextSettings {
   int32_t padding_token = 0;
 };
 
+// The stop tokens in the metadata of the .qxm file `name`; none where it names none.
+Result<std::vector<int32_t>> read_stop_tokens(const std::string& metadata, const std::string& name);
+
 // Sees the text as soon as it is certain, in pieces; false ends the generation.
 using TextCallback = std::function<bool(std::string_view text)>;
 

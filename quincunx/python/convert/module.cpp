@@ -50,7 +50,10 @@ NB_MODULE(_convert, module) {
       [](const std::string& path, const std::vector<Graph*>& methods, std::string metadata,
          const nb::bytes& tokenizer) {
         qx::graph::Qxm contents;
-        for (const Graph* method : methods) contents.methods.push_back(*method);
+        for (const Graph* method : methods) {
+          if (method == nullptr) throw nb::type_error("methods: expected graphs, got None");
+          contents.methods.push_back(*method);
+        }
         contents.metadata = std::move(metadata);
         contents.tokenizer.assign(tokenizer.c_str(), tokenizer.size());
         check(qx::graph::write_qxm(path, contents));

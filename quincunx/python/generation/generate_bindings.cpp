@@ -69,11 +69,7 @@ void bind_generate(nb::module_& module) {
         GenerateOptions options{.sampling = {temperature, top_k, top_p, seed},
                                 .max_tokens = max_tokens,
                                 .stop_tokens = std::move(stop_tokens)};
-        if (timeout_s) {
-          options.deadline =
-              std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                                     std::chrono::duration<double>(*timeout_s));
-        }
+        if (timeout_s) options.deadline = unwrap(lite::deadline_after(*timeout_s));
         return generate(session, prompt, options, on_token);
       },
       "session"_a, "prompt"_a, nb::kw_only(), "max_tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "seed"_a,

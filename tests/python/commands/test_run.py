@@ -107,3 +107,17 @@ def test_files_of_every_dtype_survive(dtype, tmp_path):
     done = qx_run(tmp_path / "identity.qxm", *arguments)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(np.load(tmp_path / f"{output}.npy"), x.numpy())
+
+
+def test_sizes_beyond_memory_are_errors(model):
+    _, path, x_name, _, symbol = model
+    for size in (2**46, 2**62):
+        wide = qx_run(path, "--size", f"{symbol}={size}")
+        assert wide.returncode == 1 and wide.stderr.startswith("qx run: ") and wide.stderr.count("\n") == 1, wide
+
+
+@pytest.mark.parametrize("verb", ["run", "inspect"])
+def test_output_that_cannot_be_written_is_an_error(verb, model):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([QX, verb, model[1]], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, f"qx {verb}: standard output cannot be written\n")

@@ -59,3 +59,8 @@ def test_two_methods_of_one_name_are_an_error(graphs, tmp_path):
     with pytest.raises(ValueError, match='methods: expected different names, got "prefill" twice'):
         write_qxm(tmp_path / "model.qxm", [graphs[1][0], graphs[1][0]])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_graph_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="expected graphs, got None"):
+        write_qxm(tmp_path / "none.qxm", [None])

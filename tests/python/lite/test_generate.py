@@ -193,6 +193,9 @@ def test_qx_says_what_is_wrong(llama, tour, folder):
         (("run", llama_path, "--prompt", "x"), "holds no tokenizer"),
         (("run", llama_path, "--prompt-tokens", "1,,2"), "expected numbers separated by commas"),
         (("run", llama_path, "--prompt-tokens", "1", "--prompt", "x"), "expected one of them"),
+        (("run", llama_path, "--prompt-tokens", ""), "--prompt-tokens is ''"),
+        (("run", llama_path, "--prompt-tokens", "1", "--timeout", "nan"), "timeout_s is nan"),
+        (("run", llama_path, "--prompt-tokens", "1", "--timeout", "-1"), "--timeout is -1"),
         (("run", plain, "--prompt-tokens", "1"), "prefill"),
         (("run", tour[2], "--text", "x"), "encode"),
         (("run", tour[2], "--prompt", "x" * 2000), "expected at most 128"),
@@ -214,3 +217,13 @@ def test_the_tokenizer_of_a_file_is_pythons(tour):
     _, tokenizer, path = tour
     ours = Tokenizer.from_sentencepiece(path.parent / "tokenizer.model")
     assert ours.encode("The end") == tokenizer.encode("The end")
+
+
+def test_token_ids_too_end_at_the_models_stop_tokens(llama, folder):
+    model, _ = llama
+    free = greedy(lambda tokens: model(tokens).logits, PROMPT, COUNT)
+    stop = free[4]
+    convert(folder / "llama", output=folder / "stops.qxm", max_length=LENGTH, stop_tokens=[stop])
+    prompt = ",".join(map(str, PROMPT))
+    found = qx_json("run", folder / "stops.qxm", "--prompt-tokens", prompt, "--max-tokens", COUNT, "--json")
+    assert found["tokens"] == free[: free.index(stop)] and found["stop_reason"] == "stop_token"

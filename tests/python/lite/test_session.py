@@ -216,3 +216,12 @@ def test_what_is_no_graph_and_no_dense_tensor_is_refused():
     for x in (torch.randn(4, 8).to_sparse(), torch.empty(4, 8, device="meta")):
         with pytest.raises(TypeError, match="expected a dense tensor on the CPU"):
             session.run(x)
+
+
+def test_timeouts_of_any_size():
+    session, x = Session(graph_of(torch.nn.Linear(8, 3), (torch.randn(4, 8),))), torch.randn(4, 8)
+    session.run(x, timeout_s=1e300)
+    with pytest.raises(TimeoutError):
+        session.run(x, timeout_s=-1.0)
+    with pytest.raises(ValueError, match="timeout_s is nan"):
+        session.run(x, timeout_s=float("nan"))

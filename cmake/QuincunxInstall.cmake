@@ -2,14 +2,23 @@
 # folder is pip's prefix): lib/, include/, lib/cmake/quincunx/; the program goes to bin/, in a wheel to the scripts.
 include(CMakePackageConfigHelpers)
 find_package(hwy REQUIRED CONFIG)
+find_package(ZLIB REQUIRED)
+find_package(ICU REQUIRED COMPONENTS uc i18n data)
 set(cmake_directory lib/cmake/quincunx)
 
 set_target_properties(quincunx_runtime PROPERTIES EXPORT_NAME runtime INSTALL_RPATH $ORIGIN)
 set_target_properties(quincunx_tokenizers PROPERTIES EXPORT_NAME tokenizers INSTALL_RPATH $ORIGIN)
 install(TARGETS quincunx_runtime quincunx_tokenizers EXPORT quincunx LIBRARY DESTINATION lib COMPONENT runtime
         INCLUDES DESTINATION include)
-# Debian has no static libhwy, so the library travels with ours and is found beside it ($ORIGIN).
+# Debian has no static archives of these that a shared library could take in, so the libraries travel with ours and are
+# found beside them ($ORIGIN).
 install(FILES $<TARGET_FILE:hwy::hwy> DESTINATION lib RENAME $<TARGET_SONAME_FILE_NAME:hwy::hwy> COMPONENT runtime)
+foreach(library ${ZLIB_LIBRARIES} ${ICU_LIBRARIES} ${QX_SENTENCEPIECE_LIBRARY})
+  get_filename_component(file ${library} REALPATH)
+  execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${file} OUTPUT_VARIABLE section COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCH "SONAME +([^\n ]+)" match "${section}")
+  install(FILES ${file} DESTINATION lib RENAME ${CMAKE_MATCH_1} COMPONENT runtime)
+endforeach()
 foreach(library quincunx_torch quincunx_torch_distributed quincunx_torch_activation quincunx_torch_fusion)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH $ORIGIN)

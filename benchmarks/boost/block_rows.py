@@ -3,10 +3,9 @@
 import time
 
 import torch
+from quincunx import boost
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
-
-from quincunx import boost
 
 from .attention_rows import one_thread
 

@@ -6,10 +6,9 @@ import sys
 import types
 
 import torch
+from quincunx import boost
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
-
-from quincunx import boost
 
 _PROMPTS = (("disc", "red"), ("square", "blue"), ("disc", "green"))
 

@@ -16,9 +16,8 @@ from collections.abc import Callable
 
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
-from quincunx.muon import build_optimizer
-
 from quincunx import boost
+from quincunx.muon import build_optimizer
 
 FRAMES, SIZE = 8, 32
 SHAPES = ("disc", "square")

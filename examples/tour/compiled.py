@@ -5,11 +5,10 @@ import pathlib
 import torch
 from guards import GuardError
 from model import Block, rotary_table
+from quincunx import fusion
 from quincunx.report import Picture, Report
 from records import Record, of_event
 from settings import Settings
-
-from quincunx import fusion
 
 PICTURES = ("fusion_before", "fusion_after")
 

@@ -10,11 +10,10 @@ import torch
 import watched
 from guards import GuardError
 from program import qx_program
+from quincunx.lite.convert import ConvertReport, convert
 from quincunx.report import Report
 from settings import Settings
 from text import Corpus
-
-from quincunx.lite.convert import ConvertReport, convert
 
 _EXAMPLE_TOKENS = 16
 

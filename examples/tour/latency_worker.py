@@ -20,7 +20,6 @@ import numpy
 import settings as tour_settings
 import torch
 from model import Llama
-
 from quincunx.lite import Session
 
 PEER_PACKAGES = "QX_TOUR_PEER_PACKAGES"

@@ -9,10 +9,9 @@ from collections.abc import Callable
 import numpy
 import torch
 from guards import GuardError
+from quincunx import boost
 from quincunx.report import Picture, Report, png
 from settings import Settings
-
-from quincunx import boost
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "boost"))
 import train_tiny_video as tiny  # noqa: E402 (the folder of another example)

@@ -23,7 +23,12 @@ def load() -> types.ModuleType:
     load_operators()
     load_core()
     spec = importlib.util.spec_from_file_location(_NAME, path)
-    module = importlib.util.module_from_spec(spec)
+    try:
+        module = importlib.util.module_from_spec(spec)
+    except ImportError as error:
+        raise RuntimeError(
+            f"quincunx.fusion: {path} cannot be loaded ({error}); its compiler needs the Debian package libmlir-22"
+        ) from error
     spec.loader.exec_module(module)
     sys.modules[_NAME] = module
     importlib.import_module("quincunx.fusion._operators")

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from boost.tiny_wan import everything_in, generate, tiny_pipeline
-
 from quincunx import boost
 
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from boost.tiny_wan import everything_in, inputs_of, tiny_pipeline, tiny_transformer
-
 from quincunx import boost
 
 

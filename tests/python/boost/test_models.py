@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from quincunx.boost.models import SUPPORTED_MODELS, boost_function, register_model
-
 from quincunx import boost
+from quincunx.boost.models import SUPPORTED_MODELS, boost_function, register_model
 
 
 class Toy(torch.nn.Module):

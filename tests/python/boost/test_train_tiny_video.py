@@ -6,7 +6,6 @@ import sys
 
 import pytest
 import torch
-
 from quincunx import boost
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "boost" / "train_tiny_video.py"

@@ -7,7 +7,6 @@ import pytest
 import torch
 from boost.tiny_wan import GRID, TEXT_DIM, everything_in, generate, inputs_of, tiny_pipeline, tiny_transformer
 from diffusers import WanPipeline
-
 from quincunx import boost
 
 TOKENS = GRID[0] * GRID[1] * GRID[2]

@@ -2,7 +2,6 @@
 
 import pytest
 from quincunx.cli import convert
-
 from quincunx.lite import Session
 
 

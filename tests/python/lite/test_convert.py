@@ -5,7 +5,6 @@ import pathlib
 import pytest
 import torch
 from lite.decoders import llama_decoder, tour_decoder
-
 from quincunx.lite import Session, Source, TokenizerFile, convert
 
 LENGTH = 64

@@ -10,7 +10,6 @@ import pytest
 import sentencepiece
 import torch
 from lite.decoders import greedy, llama_decoder, tour_decoder, train_briefly
-
 from quincunx.lite import Session, Tokenizer, convert, generate
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

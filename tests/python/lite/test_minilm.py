@@ -9,9 +9,8 @@ import subprocess
 import pytest
 import tokenizers
 import torch
-from quincunx.lite.source import read_source, recipes
-
 from quincunx.lite import convert
+from quincunx.lite.source import read_source, recipes
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 QX = pathlib.Path(os.environ.get("QUINCUNX_BUILD_DIR", ROOT / "build" / "release")) / "bin" / "qx"

@@ -8,7 +8,6 @@ import pathlib
 import pytest
 import sentencepiece
 import tokenizers
-
 from quincunx.lite import Tokenizer
 
 SOURCES = pathlib.Path("/usr/share/doc/python3.11/html/_sources")

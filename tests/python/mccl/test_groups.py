@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # Registers the backend "fake".
-
 from quincunx import mccl
 
 SECONDS = datetime.timedelta(seconds=20)

@@ -17,11 +17,10 @@ import page
 import pytest
 import settings as tour_settings
 import text
-from quincunx.report import inspect
-from records import Follower, of_event
-
 import tour
 from quincunx.lite.convert import ConvertReport
+from quincunx.report import inspect
+from records import Follower, of_event
 
 TOUR = pathlib.Path(tour.__file__)
 # The demand is 60 s on two free cores; a machine that is busy with other things gets more before it is called hung.

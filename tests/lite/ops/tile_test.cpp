@@ -4,23 +4,12 @@
 #include <cmath>
 
 #include "lite/graph_builder.h"
+#include "tile/programs.h"
 
 namespace qx::lite {
 namespace {
 
 constexpr DType kF32 = DType::kFloat32;
-constexpr const char* kSoftmax =
-    "tile 1\n"
-    "axes 2\n"
-    "input float32 [0, 1]\n"
-    "output float32 [0, 1]\n"
-    "%0 = load float32 0\n"
-    "%1 = reduce_max float32 %0\n"
-    "%2 = sub float32 %0 %1\n"
-    "%3 = exp float32 %2\n"
-    "%4 = reduce_sum float32 %3\n"
-    "%5 = div float32 %3 %4\n"
-    "%6 = store float32 %5 0\n";
 
 graph::Graph softmax_graph(const std::string& program, int64_t columns) {
   GraphBuilder builder;
@@ -32,7 +21,7 @@ graph::Graph softmax_graph(const std::string& program, int64_t columns) {
 }
 
 TEST(Tile, RunsAProgramAtEachSize) {
-  Session session = Session::create({softmax_graph(kSoftmax, 3)}).value();
+  Session session = Session::create({softmax_graph(tile::kSoftmax, 3)}).value();
   for (const int64_t rows : {0, 1, 5}) {
     std::vector<float> x(static_cast<size_t>(3 * rows));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7);
@@ -53,7 +42,7 @@ TEST(Tile, RunsAProgramAtEachSize) {
 TEST(Tile, NamesTheNodeOfAProgramThatDoesNotFit) {
   std::vector<float> x(3);
   const std::vector<TensorView> inputs = {view_of(x, {1, 3})};
-  const Status wrong_shape = run_graph(softmax_graph(kSoftmax, 4), inputs).status();
+  const Status wrong_shape = run_graph(softmax_graph(tile::kSoftmax, 4), inputs).status();
   EXPECT_EQ(wrong_shape.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(wrong_shape.message().find("n0"), std::string::npos) << wrong_shape;
   EXPECT_EQ(run_graph(softmax_graph("tile 9", 3), inputs).status().code(), StatusCode::kInvalidArgument);

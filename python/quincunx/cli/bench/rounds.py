@@ -10,6 +10,8 @@ Call = Callable[[], object]
 # A sample repeats its call until it lasts this long, so that the clock and one interruption weigh little.
 SAMPLE_SECONDS = 0.02
 _MAX_CALLS = 10_000
+# To fill the largest caches anew takes a few milliseconds: below one percent of such a call.
+_LONG_CALL_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +23,13 @@ class Rounds:
     pause_s: float = 0.0
 
 
-def _calls_a_sample(call: Call, sample_s: float, clock: Clock) -> int:
+def _seconds_a_call(call: Call, clock: Clock) -> float:
     """The first call, which fills caches and starts threads, is not counted."""
     call()
-    start = clock()
-    call()
-    elapsed = clock() - start
+    return _sample(call, 1, clock)
+
+
+def _calls_a_sample(elapsed: float, sample_s: float) -> int:
     return max(1, min(_MAX_CALLS, int(sample_s / elapsed) if elapsed > 0 else _MAX_CALLS))
 
 
@@ -46,16 +49,19 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Seconds a call: one sample of each in every round, in turns forwards and backwards.
 
-    Each sample starts with an untimed call, because the one before may have emptied the caches.
+    Each sample of calls below half a second starts with an untimed one, because the sample before may have emptied
+    the caches.
     """
-    num_calls = {name: _calls_a_sample(call, rounds.sample_s, clock) for name, call in calls.items()}
+    elapsed = {name: _seconds_a_call(call, clock) for name, call in calls.items()}
+    num_calls = {name: _calls_a_sample(elapsed[name], rounds.sample_s) for name in calls}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
     for _ in range(rounds.count):
         for name in order:
             if rounds.pause_s > 0:
                 sleep(rounds.pause_s)
-            calls[name]()
+            if elapsed[name] < _LONG_CALL_SECONDS:
+                calls[name]()
             seconds[name].append(_sample(calls[name], num_calls[name], clock))
         order.reverse()
     return seconds

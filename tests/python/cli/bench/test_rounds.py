@@ -30,10 +30,18 @@ def test_each_sample_is_the_time_of_one_call():
 
 def test_sides_alternate_and_take_turns_at_going_first():
     machine = FakeMachine()
-    calls = {"ours": machine.call("o", 1.0), "peer": machine.call("p", 1.0)}
+    calls = {"ours": machine.call("o", 0.25), "peer": machine.call("p", 0.25)}
     interleave(calls, Rounds(2), clock=lambda: machine.now)
     # Twice each to find the number of calls, then an untimed and a timed call a sample.
     assert "".join(machine.log) == "oopp" + "oopp" + "ppoo"
+
+
+def test_long_calls_need_no_untimed_call_before_a_sample():
+    machine = FakeMachine()
+    calls = {"ours": machine.call("o", 0.25), "peer": machine.call("p", 1.0)}
+    seconds = interleave(calls, Rounds(2), clock=lambda: machine.now)
+    assert "".join(machine.log) == "oopp" + "oop" + "poo"
+    assert seconds == {"ours": [0.25] * 2, "peer": [1.0] * 2}
 
 
 def test_short_calls_are_repeated_within_a_sample():

@@ -1,14 +1,28 @@
 // What the forms of attention share about their arguments.
 #pragma once
 
+#include <initializer_list>
+#include <optional>
+#include <span>
+
 #include "quincunx/kernels/attention/attention.h"
 #include "quincunx/kernels/attention/attention_kernel.h"
+#include "quincunx/kernels/convert/argument_checks.h"
 
 namespace qx::kernels {
 
 // Dtypes, ranks, shapes, options and overlaps, as attention() documents them.
 Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
                                  const AttentionOptions& options, const TensorView& output);
+
+// Parts of it, for tensors [batch, heads, length, head size] of other names.
+Status check_head_dim(std::string_view name, const TensorView& view);
+Status check_attention_shapes(NamedView query, NamedView key, NamedView value, const TensorView& output);
+Status check_attention_scale(std::optional<float> scale);
+Status check_key_lengths(std::span<const int64_t> lengths, int64_t batch, int64_t num_keys);
+Status check_log_sum_exp(const TensorView& query, const TensorView& lse, std::initializer_list<NamedView> others);
+// Elements of their own, none of the inputs'.
+Status check_output_memory(std::string_view name, const TensorView& output, std::initializer_list<NamedView> inputs);
 
 // The rows of one head of a [B, H, S, D] view, from first_row on.
 inline StridedRows head_rows(const TensorView& view, int64_t batch, int64_t head, int64_t first_row = 0) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numbers>
 
 #undef HWY_TARGET_INCLUDE
@@ -11,13 +10,12 @@
 #include <hwy/highway.h>
 
 #include "quincunx/kernels/attention/attention_tiles-inl.h"
-#include "quincunx/kernels/elementwise/vector_math-inl.h"
+#include "quincunx/kernels/attention/weigh_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 // Score rows are 64 bytes longer than a key block: rows a power of two apart would share L1 sets.
 constexpr int64_t kScoreStride = kAttentionKeyBlock + kAttentionPanel;
 
@@ -78,46 +76,6 @@ void MaskRow(const AttentionBlock& block, int64_t row, const KeySpan& span, floa
   for (int64_t i = 0; i < count; ++i) {
     scores[i] = bias[i] == kNegativeInfinity ? kNegativeInfinity : scores[i] + bias[i];
   }
-}
-
-// Turns the first `count` scores of a row into weights 2^(score - largest), zeros up to `end`, and updates the state.
-void WeighRow(float* scores, int64_t count, int64_t end, float& largest, float& sum, float& correction) {
-  const TileTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const TileVector lowest = hn::Set(d, kNegativeInfinity);
-  TileVector a = lowest, b = lowest;
-  const auto load = [&](int64_t i) HWY_ATTR {
-    const TileVector v = hn::Load(d, scores + i);
-    return i + lanes <= count ? v : hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(count - i)), v, lowest);
-  };
-  int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    a = hn::Max(hn::Load(d, scores + i), a);
-    b = hn::Max(hn::Load(d, scores + i + lanes), b);
-  }
-  for (; i < count; i += lanes) a = hn::Max(load(i), a);
-  const float before = largest;
-  largest = std::max(before, hn::GetLane(hn::MaxOfLanes(d, hn::Max(a, b))));
-  // While every score is -inf there is nothing to subtract; -inf - 0 gives the weight 0.
-  const float reference = largest == kNegativeInfinity ? 0.0f : largest;
-  const TileVector offset = hn::Set(d, reference);
-  TileVector total_a = hn::Zero(d), total_b = hn::Zero(d);
-  for (i = 0; i + 2 * lanes <= count; i += 2 * lanes) {
-    const TileVector w0 = Exp2OfNonPositive(d, hn::Sub(hn::Load(d, scores + i), offset));
-    const TileVector w1 = Exp2OfNonPositive(d, hn::Sub(hn::Load(d, scores + i + lanes), offset));
-    hn::Store(w0, d, scores + i);
-    hn::Store(w1, d, scores + i + lanes);
-    total_a = hn::Add(total_a, w0);
-    total_b = hn::Add(total_b, w1);
-  }
-  for (; i < count; i += lanes) {
-    const TileVector w = Exp2OfNonPositive(d, hn::Sub(load(i), offset));
-    hn::Store(w, d, scores + i);
-    total_a = hn::Add(total_a, w);
-  }
-  for (; i < end; i += lanes) hn::Store(hn::Zero(d), d, scores + i);
-  correction = std::exp2(before - reference);
-  sum = sum * correction + hn::GetLane(hn::SumOfLanes(d, hn::Add(total_a, total_b)));
 }
 
 void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {

@@ -1,0 +1,246 @@
+#include "quincunx/kernels/attention/decode_kernel.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/attention/decode_kernel.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/attention/attention_tiles-inl.h"
+#include "quincunx/kernels/attention/weigh_row-inl.h"
+#include "quincunx/kernels/convert/float_storage-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+
+// Keys between two steps of the softmax: 32 KiB of f32 at D = 64.
+constexpr int64_t kBlockKeys = 128;
+constexpr int64_t kScoreRowStride = kBlockKeys + kAttentionPanel;
+// Keys whose products with a query are summed up together.
+constexpr int64_t kGroupKeys = 4;
+constexpr int kVectorRegisters = HWY_TARGET == HWY_AVX3 ? 32 : 16;
+// kMaxRows x kGroupKeys sums, the vectors of a group and one of a query.
+constexpr int kMaxRows = kVectorRegisters == 32 ? 4 : 2;
+// Vectors of values that are accumulated together, for one and two queries and for more.
+constexpr int kWideVectors = 8;
+constexpr int kNarrowVectors = 4;
+// Bytes of the cache that are asked for ahead of their use, found by decode_attention_benchmark on Zen 4.
+constexpr int64_t kAheadBytes = 4096;
+
+// The rows that will be read `Ahead` rows later: those of the keys or values at hand, then those of `then`.
+template <typename T>
+struct Stream {
+  const T* const* rows;
+  int64_t count;
+  const T* const* then;
+  int64_t then_count;
+  int64_t width;
+  int64_t distance;  // in rows; 0: nothing is fetched
+
+  void FetchFor(int64_t index) const {
+    if (distance == 0) return;
+    const int64_t at = index + distance;
+    const T* row = at < count ? rows[at] : at - count < then_count ? then[at - count] : nullptr;
+    if (row == nullptr) return;
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int64_t i = 0; i < width; i += kLine) hwy::Prefetch(row + i);
+  }
+};
+
+template <class D>
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> FoldToFour(D /*d*/, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return FoldToFour(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// The sums of the lanes of four vectors.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfFour(D d, V a, V b, V c, V e) {
+  const hn::Repartition<double, D> pairs;
+  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto ab2 = hn::BitCast(pairs, ab), ce2 = hn::BitCast(pairs, ce);
+  const V lower = hn::BitCast(d, hn::InterleaveLower(pairs, ab2, ce2));
+  const V upper = hn::BitCast(d, hn::InterleaveUpper(pairs, ab2, ce2));
+  return FoldToFour(d, hn::Add(lower, upper));
+}
+
+// scores[r][0..4) = query[r] . keys[0..4)
+template <int kRows, typename T>
+HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride, const T* const* keys,
+                           int64_t head_dim, float* HWY_RESTRICT scores) {
+  const TileTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  TileVector sum[kRows][kGroupKeys];
+  for (int r = 0; r < kRows; ++r) {
+    for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::Zero(d);
+  }
+  int64_t i = 0;
+  for (; i + lanes <= head_dim; i += lanes) {
+    TileVector key[kGroupKeys];
+    for (int j = 0; j < kGroupKeys; ++j) key[j] = LoadFloat(d, keys[j] + i);
+    for (int r = 0; r < kRows; ++r) {
+      const TileVector q = hn::Load(d, query + r * query_stride + i);
+      for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::MulAdd(q, key[j], sum[r][j]);
+    }
+  }
+  if (i < head_dim) {
+    const auto rest = static_cast<size_t>(head_dim - i);
+    TileVector key[kGroupKeys];
+    for (int j = 0; j < kGroupKeys; ++j) key[j] = LoadFloatTail(d, keys[j] + i, rest);
+    for (int r = 0; r < kRows; ++r) {
+      const TileVector q = hn::Load(d, query + r * query_stride + i);
+      for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::MulAdd(q, key[j], sum[r][j]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const auto four = SumsOfFour(d, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+    hn::Store(four, hn::FixedTag<float, 4>(), scores + r * kScoreRowStride);
+  }
+}
+
+template <int kRows, typename T>
+void ScoreKeys(const float* query, int64_t query_stride, const Stream<T>& keys, float* scores) {
+  for (int64_t j = 0; j < keys.count; j += kGroupKeys) {
+    const T* group[kGroupKeys];
+    for (int64_t n = 0; n < kGroupKeys; ++n) {
+      // The last group is filled up with its last key; nobody reads those scores.
+      group[n] = keys.rows[std::min(j + n, keys.count - 1)];
+      keys.FetchFor(j + n);
+    }
+    ScoreGroup<kRows>(query, query_stride, group, keys.width, scores + j);
+  }
+}
+
+// What the columns of a row tile's output are made of.
+struct ValueSum {
+  const float* weights;  // rows kScoreRowStride apart
+  const float* correction;
+  float* output;
+  int64_t stride;
+};
+
+// kVectors vectors of columns from `column` on; with `tail` the last elements, fewer than a vector.
+template <int kRows, int kVectors, bool kIsTail, typename T>
+HWY_INLINE void AddColumns(const ValueSum& s, const Stream<T>& values, int64_t column, size_t tail) {
+  const TileTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  TileVector sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    const TileVector c = hn::Set(d, s.correction[r]);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = hn::Mul(c, hn::Load(d, s.output + r * s.stride + column + v * lanes));
+    }
+  }
+  for (int64_t j = 0; j < values.count; ++j) {
+    if (column == 0) values.FetchFor(j);
+    TileVector weight[kRows];
+    for (int r = 0; r < kRows; ++r) weight[r] = hn::Set(d, s.weights[r * kScoreRowStride + j]);
+    for (int v = 0; v < kVectors; ++v) {
+      const T* at = values.rows[j] + column + v * lanes;
+      TileVector value;
+      if constexpr (kIsTail) {
+        value = LoadFloatTail(d, at, tail);
+      } else {
+        value = LoadFloat(d, at);
+      }
+      for (int r = 0; r < kRows; ++r) sum[r][v] = hn::MulAdd(weight[r], value, sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, s.output + r * s.stride + column + v * lanes);
+  }
+}
+
+template <int kRows, typename T>
+void AddValues(const ValueSum& sum, const Stream<T>& values) {
+  constexpr int kVectors = kRows * 2 <= kMaxRows ? kWideVectors : kNarrowVectors;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(TileTag()));
+  int64_t column = 0;
+  for (; column + kVectors * lanes <= values.width; column += kVectors * lanes) {
+    AddColumns<kRows, kVectors, false>(sum, values, column, 0);
+  }
+  for (; column + lanes <= values.width; column += lanes) AddColumns<kRows, 1, false>(sum, values, column, 0);
+  if (column == values.width) return;
+  AddColumns<kRows, 1, true>(sum, values, column, static_cast<size_t>(values.width - column));
+}
+
+// Calls tile(RowCount<rows>(), first row) for tiles of kMaxRows rows and a last one of fewer.
+template <class Tile>
+HWY_INLINE void ForEachRowTile(int64_t num_rows, const Tile& tile) {
+  for (int64_t row = 0; row < num_rows; row += kMaxRows) {
+    switch (std::min<int64_t>(kMaxRows, num_rows - row)) {
+      case 1: tile(RowCount<1>(), row); break;
+      case 2: tile(RowCount<2>(), row); break;
+      case 3: tile(RowCount<std::min(3, kMaxRows)>(), row); break;
+      default: tile(RowCount<kMaxRows>(), row);
+    }
+  }
+}
+
+template <typename T>
+void DecodeRows(const DecodeRun& run, float* workspace) {
+  const auto* key_rows = reinterpret_cast<const T* const*>(run.key_rows);
+  const auto* value_rows = reinterpret_cast<const T* const*>(run.value_rows);
+  float* scores = workspace;
+  float* correction = scores + kDecodeQueryRows * kScoreRowStride;
+  const int64_t query_stride = round_up_to_panel(run.head_dim), output_stride = decode_output_stride(run.value_dim);
+  std::fill_n(run.output, run.num_queries * output_stride, 0.0f);
+  std::fill_n(run.largest, run.num_queries, kNegativeInfinity);
+  std::fill_n(run.sum, run.num_queries, 0.0f);
+  const auto rows_ahead = [](int64_t width) {
+    return std::max<int64_t>(1, kAheadBytes / (width * static_cast<int64_t>(sizeof(T))));
+  };
+  for (int64_t first = 0; first < run.num_keys; first += kBlockKeys) {
+    const int64_t count = std::min(kBlockKeys, run.num_keys - first);
+    const int64_t next_count = std::min(kBlockKeys, run.num_keys - first - count);
+    Stream<T> keys{key_rows + first, count, value_rows + first, count, run.head_dim, 0};
+    Stream<T> values{value_rows + first, count, key_rows + first + count, next_count, run.value_dim, 0};
+    ForEachRowTile(run.num_queries, [&](auto rows, int64_t row) HWY_ATTR {
+      keys.distance = row == 0 ? rows_ahead(run.head_dim) : 0;
+      ScoreKeys<decltype(rows)::kValue>(run.query + row * query_stride, query_stride, keys,
+                                        scores + row * kScoreRowStride);
+    });
+    for (int64_t row = 0; row < run.num_queries; ++row) {
+      WeighRow(scores + row * kScoreRowStride, std::clamp<int64_t>(run.visible[row] - first, 0, count), count,
+               run.largest[row], run.sum[row], correction[row]);
+    }
+    ForEachRowTile(run.num_queries, [&](auto rows, int64_t row) HWY_ATTR {
+      values.distance = row == 0 ? rows_ahead(run.value_dim) : 0;
+      AddValues<decltype(rows)::kValue>(
+          {scores + row * kScoreRowStride, correction + row, run.output + row * output_stride, output_stride}, values);
+    });
+  }
+}
+
+void DecodeRunOfAnyType(const DecodeRun& run, float* workspace) {
+  switch (run.dtype) {
+    case DType::kBFloat16: return DecodeRows<BFloat16>(run, workspace);
+    case DType::kFloat16: return DecodeRows<Float16>(run, workspace);
+    default: return DecodeRows<float>(run, workspace);
+  }
+}
+
+int64_t DecodeWorkspaceFloats() { return kDecodeQueryRows * (kScoreRowStride + 1); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(DecodeRunOfAnyType);
+
+int64_t decode_workspace_floats() { return HWY_STATIC_DISPATCH(DecodeWorkspaceFloats)(); }
+void decode_run(const DecodeRun& run, float* workspace) { HWY_DYNAMIC_DISPATCH(DecodeRunOfAnyType)(run, workspace); }
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

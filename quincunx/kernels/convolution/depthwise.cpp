@@ -1,0 +1,228 @@
+// Depthwise convolution: each output channel sums the window of its own input channel. Channels fill the vectors.
+#include <algorithm>
+#include <vector>
+
+#include "quincunx/kernels/convolution/convolution_problem.h"
+#include "quincunx/kernels/gemm/workspace.h"
+#include "quincunx/parallel/parallel_for.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/convolution/depthwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/convolution/epilogue-inl.h"
+
+#ifndef QUINCUNX_KERNELS_CONVOLUTION_DEPTHWISE_ONCE_
+#define QUINCUNX_KERNELS_CONVOLUTION_DEPTHWISE_ONCE_
+namespace qx::kernels {
+
+// A line of the input under the windows of one output line, and the first of the weight's taps on it.
+struct DepthwiseLine {
+  const float* input;
+  int64_t tap;
+};
+
+// One output line: `lines` holds what lies inside of the image.
+struct DepthwiseRow {
+  const DepthwiseLine* lines;
+  int64_t num_lines;
+  float* output;
+  const float* residual;
+};
+
+}  // namespace qx::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// kPixels neighbours of an output line, one vector of channels from `channel` on; taps [tap_begin, tap_end) of a line.
+template <int kPixels, class D>
+HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
+                          int64_t tap_begin, int64_t tap_end) {
+  using V = hn::Vec<D>;
+  const float* bias = problem.epilogue.scale == nullptr ? problem.epilogue.bias : nullptr;
+  const float* weight =
+      problem.weight + channel / kChannelBlock * kChannelBlock * problem.num_taps() + channel % kChannelBlock;
+  const int64_t pixel = problem.input_layout.strides[2];
+  const int64_t step = problem.stride[2] * pixel;
+  const int64_t tap_step = problem.dilation[2] * pixel;
+  const int64_t start = (x * problem.stride[2] - problem.padding[2]) * pixel + channel;
+  V sums[kPixels];
+  for (int p = 0; p < kPixels; ++p) sums[p] = bias != nullptr ? hn::LoadU(d, bias + channel) : hn::Zero(d);
+  for (int64_t i = 0; i < row.num_lines; ++i) {
+    const float* input = row.lines[i].input + start + tap_begin * tap_step;
+    const float* taps = weight + (row.lines[i].tap + tap_begin) * kChannelBlock;
+    for (int64_t t = tap_begin; t < tap_end; ++t) {
+      const V w = hn::LoadU(d, taps);
+      for (int p = 0; p < kPixels; ++p) sums[p] = hn::MulAdd(hn::LoadU(d, input + p * step), w, sums[p]);
+      input += tap_step;
+      taps += kChannelBlock;
+    }
+  }
+  const int64_t output_step = problem.output_layout.strides[2];
+  for (int p = 0; p < kPixels; ++p) hn::StoreU(sums[p], d, row.output + (x + p) * output_step + channel);
+}
+
+// Pixels [interior_begin, interior_end) have all their taps inside of the line.
+template <class D>
+void SumLine(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t interior_begin,
+             int64_t interior_end) {
+  const int64_t taps = problem.kernel[2];
+  const auto at_edge = [&](int64_t x) HWY_ATTR {
+    const int64_t first = x * problem.stride[2] - problem.padding[2];
+    const int64_t dilation = problem.dilation[2];
+    int64_t begin = 0;
+    int64_t end = taps;
+    while (begin < taps && first + begin * dilation < 0) ++begin;
+    while (end > begin && first + (end - 1) * dilation >= problem.in[2]) --end;
+    SumPixels<1>(d, problem, row, channel, x, begin, end);
+  };
+  int64_t x = 0;
+  for (; x < interior_begin; ++x) at_edge(x);
+  for (; x + 4 <= interior_end; x += 4) SumPixels<4>(d, problem, row, channel, x, 0, taps);
+  for (; x < interior_end; ++x) SumPixels<1>(d, problem, row, channel, x, 0, taps);
+  for (; x < problem.out[2]; ++x) at_edge(x);
+}
+
+template <int kLanes>
+int64_t SumChannels(const ConvolutionProblem& problem, const DepthwiseRow* rows, int64_t num_rows, int64_t channel,
+                    int64_t end, int64_t interior_begin, int64_t interior_end) {
+  const hn::CappedTag<float, kLanes> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; channel + lanes <= end; channel += lanes) {
+    for (int64_t r = 0; r < num_rows; ++r) SumLine(d, problem, rows[r], channel, interior_begin, interior_end);
+  }
+  return channel;
+}
+
+// Output lines `rows`, channels [begin, end).
+void DepthwiseBlock(const ConvolutionProblem& problem, const DepthwiseRow* rows, int64_t num_rows, int64_t begin,
+                    int64_t end, int64_t interior_begin, int64_t interior_end) {
+  int64_t channel = SumChannels<16>(problem, rows, num_rows, begin, end, interior_begin, interior_end);
+  channel = SumChannels<8>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
+  channel = SumChannels<4>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
+  SumChannels<1>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
+  const ConvolutionEpilogue& epilogue = problem.epilogue;
+  if (epilogue.scale == nullptr && epilogue.residual == nullptr &&
+      epilogue.activation == ConvolutionActivation::kNone) {
+    return;
+  }
+  const FinishRowFunction finish = FinishRowFor(epilogue.activation);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    for (int64_t x = 0; x < problem.out[2]; ++x) {
+      const RowOperands operands{
+          epilogue.scale != nullptr ? epilogue.scale + begin : nullptr,
+          epilogue.scale != nullptr && epilogue.bias != nullptr ? epilogue.bias + begin : nullptr,
+          rows[r].residual != nullptr ? rows[r].residual + x * epilogue.residual_layout.strides[2] + begin : nullptr};
+      finish(epilogue, operands, end - begin, rows[r].output + x * problem.output_layout.strides[2] + begin);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(DepthwiseBlock);
+
+namespace {
+
+// The input of a task takes at most so many floats (256 KiB): it stays in the L2 cache for all its channels.
+constexpr int64_t kTaskFloats = 64 << 10;
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kMinParallelWork = 1 << 16;
+
+// The input line z, y, before the input too: null in the padding.
+const float* input_line(const ConvolutionProblem& problem, int64_t image, int64_t z, int64_t y) {
+  if (y < 0 || y >= problem.in[1] || z >= problem.in[0] || z < -problem.num_previous) return nullptr;
+  const bool is_previous = z < 0;
+  const ImageLayout& layout = is_previous ? problem.previous_layout : problem.input_layout;
+  return (is_previous ? problem.previous : problem.input) + image * layout.image_stride +
+         (is_previous ? z + problem.num_previous : z) * layout.strides[0] + y * layout.strides[1];
+}
+
+int64_t line_offset(const ImageLayout& layout, int64_t image, int64_t z, int64_t y) {
+  return image * layout.image_stride + z * layout.strides[0] + y * layout.strides[1];
+}
+
+// Output line `line` of all images; its input lines are appended to `lines`.
+DepthwiseRow row_of(const ConvolutionProblem& problem, int64_t line, DepthwiseLine* lines) {
+  const int64_t y = line % problem.out[1];
+  const int64_t z = line / problem.out[1] % problem.out[0];
+  const int64_t image = line / (problem.out[1] * problem.out[0]);
+  DepthwiseRow row{lines, 0, problem.output + line_offset(problem.output_layout, image, z, y), nullptr};
+  if (problem.epilogue.residual != nullptr) {
+    row.residual = problem.epilogue.residual + line_offset(problem.epilogue.residual_layout, image, z, y);
+  }
+  for (int64_t a = 0; a < problem.kernel[0]; ++a) {
+    for (int64_t b = 0; b < problem.kernel[1]; ++b) {
+      const float* input =
+          input_line(problem, image, z * problem.stride[0] - problem.padding[0] + a * problem.dilation[0],
+                     y * problem.stride[1] - problem.padding[1] + b * problem.dilation[1]);
+      if (input != nullptr) lines[row.num_lines++] = {input, (a * problem.kernel[1] + b) * problem.kernel[2]};
+    }
+  }
+  return row;
+}
+
+struct Interior {
+  int64_t begin, end;
+};
+
+Interior interior_of(const ConvolutionProblem& problem) {
+  const int64_t stride = problem.stride[2];
+  const int64_t reach = (problem.kernel[2] - 1) * problem.dilation[2] - problem.padding[2];
+  const int64_t begin = std::min((problem.padding[2] + stride - 1) / stride, problem.out[2]);
+  const int64_t last = problem.in[2] - 1 - reach;
+  const int64_t end = last < 0 ? 0 : std::min(last / stride + 1, problem.out[2]);
+  return {begin, std::max(begin, end)};
+}
+
+}  // namespace
+
+int64_t depthwise_weight_size(int64_t channels, int64_t taps) {
+  return num_channel_blocks(channels) * kChannelBlock * taps;
+}
+
+void convolve_depthwise(const ConvolutionProblem& problem) {
+  const int64_t lines = problem.images * problem.out[0] * problem.out[1];
+  const int64_t line_floats = problem.out[2] * problem.stride[2] * problem.out_channels;
+  const int64_t lines_per_task = std::clamp<int64_t>(kTaskFloats / std::max<int64_t>(1, line_floats), 1, lines);
+  const int64_t line_tasks = (lines + lines_per_task - 1) / lines_per_task;
+  const int64_t work = lines * problem.out[2] * problem.out_channels * problem.num_taps();
+  const int64_t threads = in_parallel_region() || work < kMinParallelWork ? 1 : num_threads();
+  const int64_t blocks = num_channel_blocks(problem.out_channels);
+  const int64_t channel_tasks =
+      threads == 1 ? 1 : std::clamp<int64_t>((kTasksPerThread * threads + line_tasks - 1) / line_tasks, 1, blocks);
+  const Interior interior = interior_of(problem);
+  const auto run = [&](int64_t begin, int64_t end) {
+    std::vector<DepthwiseRow> rows;
+    std::vector<DepthwiseLine> input_lines(static_cast<size_t>(lines_per_task * problem.kernel[0] * problem.kernel[1]));
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task / channel_tasks * lines_per_task;
+      const int64_t part = task % channel_tasks;
+      rows.clear();
+      DepthwiseLine* free = input_lines.data();
+      for (int64_t line = first; line < std::min(first + lines_per_task, lines); ++line) {
+        rows.push_back(row_of(problem, line, free));
+        free += rows.back().num_lines;
+      }
+      HWY_DYNAMIC_DISPATCH(DepthwiseBlock)(
+          problem, rows.data(), static_cast<int64_t>(rows.size()), part * blocks / channel_tasks * kChannelBlock,
+          std::min((part + 1) * blocks / channel_tasks * kChannelBlock, problem.out_channels), interior.begin,
+          interior.end);
+    }
+  };
+  if (threads == 1) return run(0, line_tasks * channel_tasks);
+  parallel_for(0, line_tasks * channel_tasks, 1, run);
+}
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

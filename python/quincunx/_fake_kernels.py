@@ -54,3 +54,22 @@ def _attention(query, key, value, scale=None, causal=False, key_lengths=(), attn
     else:
         output = query.new_empty((*query.shape[:-1], value.shape[-1]))
     return output, query.new_empty(query.shape[:-1])
+
+
+def _decode_results(query, values):
+    # As the operator: the memory order of query where the head sizes agree.
+    if query.shape[-1] == values.shape[-1]:
+        output = torch.empty_like(query)
+    else:
+        output = query.new_empty((*query.shape[:-1], values.shape[-1]))
+    return output, query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+@torch.library.register_fake("quincunx::decode_attention")
+def _decode_attention(query, keys, values, key_lengths=None, scale=None):
+    return _decode_results(query, values)
+
+
+@torch.library.register_fake("quincunx::paged_decode_attention")
+def _paged_decode_attention(query, keys, values, block_table, key_lengths, scale=None):
+    return _decode_results(query, values)

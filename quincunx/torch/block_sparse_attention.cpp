@@ -13,7 +13,7 @@
 #include "quincunx/kernels/block_sparse_attention/block_selection.h"
 #include "quincunx/kernels/block_sparse_attention/block_sparse_backward.h"
 #include "quincunx/kernels/block_sparse_attention/tile_order.h"
-#include "quincunx/torch/tensor_bridge.h"
+#include "quincunx/torch/attention_bridge.h"
 
 namespace qx::torch_bridge {
 namespace {
@@ -39,10 +39,6 @@ std::span<const int64_t> numbers(std::string_view name, const Tensor& tensor) {
     throw_if_error(invalid_argument(std::string(name) + ": expected a contiguous vector, got " + view.to_string()));
   }
   return {view.data_as<int64_t>(), static_cast<size_t>(view.size(0))};
-}
-
-std::optional<float> narrowed(std::optional<double> scale) {
-  return scale.has_value() ? std::optional(static_cast<float>(*scale)) : std::nullopt;
 }
 
 // The arguments that the forward and the backward pass share. It borrows from all of them.
@@ -72,17 +68,12 @@ std::tuple<Tensor, Tensor> block_sparse_attention(const Tensor& query, const Ten
                                                   std::optional<Tensor> order, std::optional<double> scale, bool causal,
                                                   const std::vector<int64_t>& key_lengths,
                                                   std::optional<Tensor> attn_mask) {
-  const TensorView q = float32_view("query", query), k = float32_view("key", key), v = float32_view("value", value);
-  if (q.num_dims() != 4) throw_if_error(invalid_argument("query: expected 4 dimensions, got " + q.to_string()));
-  if (v.num_dims() != 4) throw_if_error(invalid_argument("value: expected 4 dimensions, got " + v.to_string()));
-  const std::vector<int64_t> output_shape{q.size(0), q.size(1), q.size(2), v.size(3)};
-  const std::vector<int64_t> lse_shape{q.size(0), q.size(1), q.size(2)};
-  Tensor output =
-      q.size(3) == v.size(3) ? torch::stable::empty_like(query) : torch::stable::new_empty(query, output_shape);
-  Tensor lse = torch::stable::new_empty(query, lse_shape);
+  auto [output, lse] = new_attention_results(query, value);
   const auto options = options_of(select_idx, select_num_idx, query_starts, key_starts, order, scale, causal,
                                   key_lengths, attn_mask, lse);
-  throw_if_error(kernels::block_sparse_attention(q, k, v, options, float32_view("output", output)));
+  throw_if_error(kernels::block_sparse_attention(float32_view("query", query), float32_view("key", key),
+                                                 float32_view("value", value), options,
+                                                 float32_view("output", output)));
   return {output, lse};
 }
 

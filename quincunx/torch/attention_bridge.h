@@ -1,0 +1,70 @@
+// What the operators of attention share.
+#pragma once
+
+#include <torch/csrc/stable/ops.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quincunx/torch/tensor_bridge.h"
+
+namespace qx::torch_bridge {
+
+struct AttentionResults {
+  torch::stable::Tensor output;
+  torch::stable::Tensor log_sum_exp;
+};
+
+// Memory for the output, of the dtype of query, and the log-sum-exp, float32: [B, H, S_q, D_v] and [B, H, S_q]. The
+// output keeps the memory order of query where the head sizes agree, so that [B, S, H, D] projections come back as
+// such.
+inline AttentionResults new_attention_results(const torch::stable::Tensor& query, const torch::stable::Tensor& value,
+                                              std::string_view value_name = "value") {
+  for (const auto& [name, tensor] : {std::pair<std::string_view, const torch::stable::Tensor*>{"query", &query},
+                                     std::pair<std::string_view, const torch::stable::Tensor*>{value_name, &value}}) {
+    if (tensor->dim() == 4) continue;
+    const TensorView view = kernel_float_view(name, *tensor);
+    throw_if_error(invalid_argument(std::string(name) + ": expected 4 dimensions, got " + view.to_string()));
+  }
+  const std::vector<int64_t> output_shape{query.size(0), query.size(1), query.size(2), value.size(3)};
+  const std::vector<int64_t> lse_shape{query.size(0), query.size(1), query.size(2)};
+  return {
+      query.size(3) == value.size(3) ? torch::stable::empty_like(query) : torch::stable::new_empty(query, output_shape),
+      torch::stable::new_empty(query, lse_shape, torch::headeronly::ScalarType::Float)};
+}
+
+inline std::optional<float> narrowed(std::optional<double> value) {
+  return value.has_value() ? std::optional(static_cast<float>(*value)) : std::nullopt;
+}
+
+// A view of an int32 or int64 tensor on the CPU; throws a TYPE_ERROR that names `name` for any other.
+inline TensorView index_view(std::string_view name, const torch::stable::Tensor& tensor) {
+  using torch::headeronly::ScalarType;
+  const ScalarType type = tensor.scalar_type();
+  if (!tensor.is_cpu() || (type != ScalarType::Int && type != ScalarType::Long)) {
+    throw_if_error(type_error(std::string(name) + ": expected an int32 or int64 tensor on the CPU"));
+  }
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  return value_or_throw(
+      TensorView::strided(tensor.mutable_data_ptr(), type == ScalarType::Int ? DType::kInt32 : DType::kInt64,
+                          std::span(sizes.data(), sizes.size()), std::span(strides.data(), strides.size())));
+}
+
+// The numbers of an int32 or int64 vector.
+inline std::vector<int64_t> indices(std::string_view name, const torch::stable::Tensor& tensor) {
+  const TensorView view = index_view(name, tensor);
+  if (view.num_dims() != 1) {
+    throw_if_error(invalid_argument(std::string(name) + ": expected a vector, got " + view.to_string()));
+  }
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < view.size(0); ++i) {
+    const int64_t at = i * view.stride(0);
+    result.push_back(view.dtype() == DType::kInt32 ? view.data_as<int32_t>()[at] : view.data_as<int64_t>()[at]);
+  }
+  return result;
+}
+
+}  // namespace qx::torch_bridge

@@ -18,11 +18,13 @@ void BM_Unary(benchmark::State& state) {
     if (!qx::kernels::apply_unary(function, in, out).ok()) state.SkipWithError("apply_unary failed");
     benchmark::ClobberMemory();
   }
-  static constexpr const char* kNames[] = {"exp", "log", "erf", "tanh", "sigmoid", "silu", "gelu_erf", "gelu_tanh"};
+  static constexpr const char* kNames[] = {"exp",      "log",        "erf",         "tanh",      "sigmoid", "silu",
+                                           "gelu_erf", "gelu_tanh",  "sin",         "cos",       "rsqrt",   "relu",
+                                           "relu6",    "gelu_quick", "hardsigmoid", "hardswish", "softplus"};
   state.SetLabel(kNames[state.range(0)]);
   state.SetItemsProcessed(state.iterations() * shape[0]);
 }
-BENCHMARK(BM_Unary)->ArgsProduct({benchmark::CreateDenseRange(0, 7, 1), {4096, 1 << 24}})->UseRealTime();
+BENCHMARK(BM_Unary)->ArgsProduct({benchmark::CreateDenseRange(0, 16, 1), {4096, 1 << 24}})->UseRealTime();
 
 }  // namespace
 

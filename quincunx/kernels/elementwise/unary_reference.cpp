@@ -15,6 +15,8 @@ double sigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / 
 // x times a factor that vanishes faster than x grows.
 double damped(double x, double factor) { return x == -std::numeric_limits<double>::infinity() ? 0.0 : x * factor; }
 
+double hardsigmoid(double x) { return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6; }
+
 }  // namespace
 
 double unary_reference(UnaryFunction function, double x) {
@@ -30,6 +32,15 @@ double unary_reference(UnaryFunction function, double x) {
       const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
       return damped(x, sigmoid(2 * inner));
     }
+    case UnaryFunction::kSin: return std::sin(x);
+    case UnaryFunction::kCos: return std::cos(x);
+    case UnaryFunction::kRsqrt: return 1 / std::sqrt(x);
+    case UnaryFunction::kRelu: return x < 0 ? 0 : x;
+    case UnaryFunction::kRelu6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    case UnaryFunction::kGeluQuick: return damped(x, sigmoid(1.702 * x));
+    case UnaryFunction::kHardsigmoid: return hardsigmoid(x);
+    case UnaryFunction::kHardswish: return damped(x, hardsigmoid(x));
+    case UnaryFunction::kSoftplus: return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::abs(x)));
   }
   QX_CHECK_MESSAGE(false, "UnaryFunction out of range");
   return 0;

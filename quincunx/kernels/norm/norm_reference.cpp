@@ -26,4 +26,11 @@ void layer_norm_reference(std::span<const double> x, std::span<const double> wei
   }
 }
 
+void group_norm_reference(std::span<const double> x, std::span<const double> weight, std::span<const double> bias,
+                          double eps, std::span<double> y) {
+  layer_norm_reference(x, {}, {}, eps, y);
+  const size_t plane = x.size() / weight.size();
+  for (size_t i = 0; i < x.size(); ++i) y[i] = y[i] * weight[i / plane] + bias[i / plane];
+}
+
 }  // namespace qx::kernels

@@ -1,4 +1,4 @@
-// Softmax over the last dimension.
+// Softmax and its logarithm.
 #pragma once
 
 #include "quincunx/base/status.h"
@@ -6,11 +6,16 @@
 
 namespace qx::kernels {
 
-// output = exp(input - max) / sum(exp(input - max)) along the last dimension; float32, bfloat16 or float16 [..., N],
-// equal shape and dtype, any strides; output may be input. Softmax over another dimension: hand over transposed views.
-// -inf gives 0; a row of -inf only, or with +inf or NaN in it, gives NaN throughout (as PyTorch does). Sums are taken
-// in f32 in an order that depends on N and the instruction set only. Thread-safe.
-//   softmax(scores, scores)
+// output = exp(input - max) / sum(exp(input - max)) along dimension `dim` (negative: counted from the end); float32,
+// bfloat16 or float16, equal shape and dtype, any strides; output may be input. -inf gives 0; a row of -inf only, or
+// with +inf or NaN in it, gives NaN throughout (as PyTorch does). Sums are taken in f32 in an order that depends on
+// the length, the strides and the instruction set only. Thread-safe.
+//   softmax(scores, 1, scores)
+Status softmax(const TensorView& input, int dim, const TensorView& output);
+// Along the last dimension.
 Status softmax(const TensorView& input, const TensorView& output);
+
+// output = (input - max) - log(sum(exp(input - max))) along `dim`; the same arguments. -inf stays -inf.
+Status log_softmax(const TensorView& input, int dim, const TensorView& output);
 
 }  // namespace qx::kernels

@@ -1,4 +1,4 @@
-// The scalar reference of softmax.h, in double precision, on one row.
+// The scalar references of softmax.h, in double precision, on one row.
 #pragma once
 
 #include <span>
@@ -6,5 +6,6 @@
 namespace qx::kernels {
 
 void softmax_reference(std::span<const double> x, std::span<double> y);
+void log_softmax_reference(std::span<const double> x, std::span<double> y);
 
 }  // namespace qx::kernels

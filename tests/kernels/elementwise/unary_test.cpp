@@ -102,6 +102,81 @@ TEST(ApplyUnary, OffersTheCommonFunctionsOnArrays) {
   EXPECT_FLOAT_EQ(y[2], 0.6931472f);
   ASSERT_TRUE(erf(x, y).ok());
   EXPECT_FLOAT_EQ(y[0], 0.5204999f);
+  ASSERT_TRUE(sin(x, y).ok());
+  EXPECT_FLOAT_EQ(y[1], 0.84147098f);
+  ASSERT_TRUE(cos(x, y).ok());
+  EXPECT_FLOAT_EQ(y[1], 0.54030231f);
+  ASSERT_TRUE(sigmoid(x, y).ok());
+  EXPECT_FLOAT_EQ(y[2], 0.88079708f);
+  ASSERT_TRUE(rsqrt(x, y).ok());
+  EXPECT_FLOAT_EQ(y[2], 0.70710678f);
+}
+
+TEST(ApplyUnary, KnowsEachFunctionByItsName) {
+  EXPECT_EQ(unary_function_from_name("exp").value(), UnaryFunction::kExp);
+  EXPECT_EQ(unary_function_from_name("gelu_tanh").value(), UnaryFunction::kGeluTanh);
+  EXPECT_EQ(unary_function_from_name("softplus").value(), UnaryFunction::kSoftplus);
+  EXPECT_EQ(unary_function_from_name("swish").status().message(),
+            "function: expected one of exp, log, erf, tanh, sigmoid, silu, gelu_erf, gelu_tanh, sin, cos, rsqrt, relu, "
+            "relu6, gelu_quick, hardsigmoid, hardswish, softplus, got 'swish'");
+}
+
+TEST(ApplyUnary, KeepsTheSignOfZeroWhereTheFunctionIsOdd) {
+  for_each_dispatch_target([] {
+    std::vector<float> x = {-0.0f}, y(1);
+    ASSERT_TRUE(sin(x, y).ok());
+    EXPECT_TRUE(std::signbit(y[0]));
+  });
+}
+
+TEST(ApplyGated, MultipliesTheActivatedGateAtRaggedLengths) {
+  for_each_dispatch_target([] {
+    for (const int64_t count : {0, 1, 7, 8, 16, 17, 40, 1023, 1025}) {
+      std::vector<float> gate = ramp(count), up = ramp(count + 3), y(gate.size() + 1, 7.0f);
+      const TensorView in = view(gate.data(), DType::kFloat32, {count});
+      const TensorView factor = view(up.data() + 3, DType::kFloat32, {count});
+      ASSERT_TRUE(apply_gated(UnaryFunction::kSilu, in, factor, view(y.data(), DType::kFloat32, {count})).ok());
+      for (size_t i = 0; i < gate.size(); ++i) {
+        const double exact = unary_reference(UnaryFunction::kSilu, gate[i]) * up[i + 3];
+        EXPECT_NEAR(y[i], exact, 4 * 0x1p-23 * std::abs(exact)) << count;
+      }
+      EXPECT_EQ(y.back(), 7.0f);
+    }
+  });
+}
+
+TEST(ApplyGated, TakesTheHalvesOfOneTensorInHalfPrecisionAndInPlace) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      const bool is_bf16 = dtype == DType::kBFloat16;
+      std::vector<uint16_t> both;
+      for (const float value : ramp(3 * 38)) both.push_back(is_bf16 ? BFloat16(value).bits : Float16(value).bits);
+      const std::vector<uint16_t> before = both;
+      const auto widen = [&](uint16_t b) { return is_bf16 ? float_from_bfloat16_bits(b) : float_from_float16_bits(b); };
+      const TensorView gate = strided(both.data(), dtype, {3, 19}, {38, 1});
+      const TensorView up = strided(both.data() + 19, dtype, {3, 19}, {38, 1});
+      ASSERT_TRUE(apply_gated(UnaryFunction::kGeluErf, gate, up, gate).ok());
+      for (size_t i = 0; i < both.size(); ++i) {
+        if (i % 38 >= 19) {
+          EXPECT_EQ(both[i], before[i]) << "changed up";
+          continue;
+        }
+        const double exact = unary_reference(UnaryFunction::kGeluErf, widen(before[i])) * widen(before[i + 19]);
+        EXPECT_NEAR(widen(both[i]), exact, (is_bf16 ? 0x1.1p-8 : 0x1.1p-11) * std::abs(exact) + 0x1p-20);
+      }
+    }
+  });
+}
+
+TEST(ApplyGated, RejectsBadInput) {
+  std::vector<float> x(8), y(8);
+  const TensorView in = view(x.data(), DType::kFloat32, {8});
+  EXPECT_EQ(apply_gated(UnaryFunction::kSilu, in, view(y.data(), DType::kFloat32, {4}), in).message(),
+            "up: expected the shape of gate float32[8], got float32[4]");
+  EXPECT_EQ(apply_gated(UnaryFunction::kSilu, in, in, view(y.data(), DType::kFloat16, {8})).message(),
+            "output: expected the dtype of gate, float32, got float16[8]");
+  EXPECT_EQ(apply_gated(static_cast<UnaryFunction>(-1), in, in, in).message(),
+            "function: expected a UnaryFunction, got -1");
 }
 
 TEST(ApplyUnary, RejectsBadInput) {

@@ -186,6 +186,103 @@ TEST_P(BothNorms, RejectsBadInput) {
             "input: expected float32, bfloat16 or float16, got int32[12]");
 }
 
+TEST_P(BothNorms, AddsAResidualInTheSamePassAndGivesTheSum) {
+  for_each_dispatch_target([&] {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      for (const int64_t n : {1, 5, 16, 33, 200}) {
+        const std::vector<float> a = normal_values(3 * n, 11), b = normal_values(3 * n, 12);
+        const bool is_f32 = dtype == DType::kFloat32;
+        std::vector<float> x32 = a, r32 = b, sum32(a.size()), y32(a.size());
+        std::vector<uint16_t> x16 = narrowed(a, dtype), r16 = narrowed(b, dtype), sum16(a.size()), y16(a.size());
+        const auto view = [&](std::vector<float>& wide, std::vector<uint16_t>& narrow) {
+          return is_f32 ? f32_view(wide, {3, n}) : contiguous_view(narrow.data(), dtype, {3, n});
+        };
+        const TensorView x = view(x32, x16), y = view(y32, y16);
+        NormOptions options{.residual = view(r32, r16)};
+        ASSERT_TRUE(run(GetParam(), x, options, y).ok());
+        const std::vector<float> without_sum = is_f32 ? y32 : widened(y16, dtype);
+        options.sum = view(sum32, sum16);
+        ASSERT_TRUE(run(GetParam(), x, options, y).ok());
+        const std::vector<float> sum = is_f32 ? sum32 : widened(sum16, dtype);
+        const std::vector<float> result = is_f32 ? y32 : widened(y16, dtype);
+        EXPECT_EQ(result, without_sum);
+        const std::vector<float> left = is_f32 ? a : widened(x16, dtype), right = is_f32 ? b : widened(r16, dtype);
+        for (size_t i = 0; i < sum.size(); ++i) {
+          const float exact = left[i] + right[i];
+          ASSERT_EQ(sum[i], is_f32 ? exact : widened(narrowed({exact}, dtype), dtype)[0]);
+        }
+        const double half_unit = is_f32 ? 0 : dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11;
+        for (int64_t row = 0; row < 3; ++row) {
+          const auto expected = reference(GetParam(), &sum[static_cast<size_t>(row * n)], n, {}, {}, 1e-5);
+          expect_close(&result[static_cast<size_t>(row * n)], expected, {}, 1.01 * half_unit);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(BothNorms, TheSumMayBeTheResidualItself) {
+  std::vector<float> x = normal_values(40, 13), hidden = normal_values(40, 14), y(40);
+  const std::vector<float> before = hidden;
+  const TensorView residual = f32_view(hidden, {2, 20});
+  ASSERT_TRUE(
+      run(GetParam(), f32_view(x, {2, 20}), {.residual = residual, .sum = residual}, f32_view(y, {2, 20})).ok());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(hidden[i], x[i] + before[i]);
+}
+
+TEST_P(BothNorms, ModulatesByScaleAndShiftThatAreRepeated) {
+  for_each_dispatch_target([&] {
+    constexpr int64_t kN = 21;
+    std::vector<float> x = normal_values(2 * 3 * kN, 15), y(x.size()), weight = normal_values(kN, 16);
+    std::vector<float> scale = normal_values(2 * kN, 17), shift = normal_values(2 * kN, 18);
+    for (int mask = 1; mask < 8; ++mask) {
+      NormOptions options;
+      if ((mask & 1) != 0) options.scale = f32_view(scale, {2, 1, kN});
+      if ((mask & 2) != 0) options.shift = f32_view(shift, {2, 1, kN});
+      if ((mask & 4) != 0) options.weight = f32_view(weight, {kN});
+      ASSERT_TRUE(run(GetParam(), f32_view(x, {2, 3, kN}), options, f32_view(y, {2, 3, kN})).ok());
+      for (size_t row = 0; row < 6; ++row) {
+        std::vector<float> factors(kN, 1);
+        std::vector<double> expected = reference(GetParam(), &x[row * kN], kN, {}, {}, 1e-5);
+        for (size_t i = 0; i < kN; ++i) {
+          const size_t at = row / 3 * kN + i;
+          if (options.weight) factors[i] *= weight[i];
+          if (options.scale) factors[i] *= 1 + scale[at];
+          expected[i] = expected[i] * factors[i] + (options.shift ? shift[at] : 0.0);
+          // The fused factor and its product round once more each.
+          factors[i] = std::abs(factors[i]) + 0.2f;
+        }
+        expect_close(&y[row * kN], expected, factors);
+      }
+    }
+  });
+}
+
+TEST(LayerNorm, AppliesTheScaleToTheBiasToo) {
+  std::vector<float> x = normal_values(8, 19), y(8), bias(8, 2.0f), scale(8, 0.5f), shift(8, 1.0f);
+  const NormOptions options{.bias = f32_view(bias, {8}), .scale = f32_view(scale, {8}), .shift = f32_view(shift, {8})};
+  ASSERT_TRUE(layer_norm(f32_view(x, {8}), options, f32_view(y, {8})).ok());
+  const std::vector<double> plain = reference(Norm::kLayer, x.data(), 8, {}, {}, 1e-5);
+  for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(y[i], (plain[i] + 2) * 1.5 + 1, 1e-5);
+}
+
+TEST_P(BothNorms, RejectsBadResidualsAndModulations) {
+  std::vector<float> x(12), y(12), z(12);
+  const TensorView in = f32_view(x, {3, 4}), out = f32_view(y, {3, 4});
+  const auto message = [&](const NormOptions& options) { return run(GetParam(), in, options, out).message(); };
+  EXPECT_EQ(message({.residual = f32_view(z, {4, 3})}),
+            "residual: expected the shape of input float32[3, 4], got float32[4, 3]");
+  EXPECT_EQ(message({.residual = contiguous_view(z.data(), DType::kFloat16, {3, 4})}),
+            "residual: expected the dtype of input, float32, got float16[3, 4]");
+  EXPECT_EQ(message({.sum = f32_view(z, {3, 4})}), "sum: expected a residual with it, got none");
+  EXPECT_EQ(message({.residual = in, .sum = out}), "sum: is the same memory as output");
+  EXPECT_EQ(message({.scale = f32_view(z, {4})}),
+            "scale: expected the shape of input float32[3, 4], or 1 in place of any size but the last, got float32[4]");
+  EXPECT_EQ(message({.shift = f32_view(z, {2, 4})}),
+            "shift: expected the shape of input float32[3, 4], or 1 in place of any size but the last, got "
+            "float32[2, 4]");
+}
+
 TEST(RmsNorm, RejectsABias) {
   std::vector<float> x(4), b(4);
   EXPECT_EQ(rms_norm(f32_view(x, {4}), {.bias = f32_view(b, {4})}, f32_view(x, {4})).message(),

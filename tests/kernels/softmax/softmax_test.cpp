@@ -37,6 +37,17 @@ void expect_close(const float* actual, const float* x, int64_t n, double roundin
   }
 }
 
+// Three roundings of numbers of the size of x - max, the logarithm of the sum within its n/8 + 8 roundings.
+void expect_log_close(const float* actual, const float* x, int64_t n) {
+  const std::vector<double> row(x, x + n);
+  std::vector<double> expected(row.size());
+  log_softmax_reference(row, expected);
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double tolerance = (3 * std::abs(expected[i]) + static_cast<double>(n) / 8 + 16) * 0x1p-24;
+    ASSERT_NEAR(actual[i], expected[i], tolerance) << i;
+  }
+}
+
 TEST(Softmax, MatchesTheReferenceAtRaggedSizes) {
   for_each_dispatch_target([] {
     for (const int64_t n : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100, 1000}) {
@@ -108,12 +119,96 @@ TEST(Softmax, ReadsAndWritesHalfPrecision) {
   });
 }
 
+// Along each dimension of [3, 19, 37], dense and with the outer dimensions exchanged, by both functions.
+TEST(Softmax, RunsAlongAnyDimensionInAnyLayout) {
+  const std::vector<float> original = normal_values(3 * 19 * 37, 6, 0, 4);
+  for_each_dispatch_target([&] {
+    for (const bool exchanged : {false, true}) {
+      const std::vector<int64_t> shape = exchanged ? std::vector<int64_t>{19, 3, 37} : std::vector<int64_t>{3, 19, 37};
+      const std::vector<int64_t> strides =
+          exchanged ? std::vector<int64_t>{37, 19 * 37, 1} : std::vector<int64_t>{19 * 37, 37, 1};
+      for (int dim = -3; dim < 3; ++dim) {
+        std::vector<float> x = original, y(x.size()), logs(x.size());
+        const auto view = [&](std::vector<float>& v) {
+          return strided_view(v.data(), DType::kFloat32, shape, strides);
+        };
+        ASSERT_TRUE(log_softmax(view(x), dim, view(logs)).ok());
+        ASSERT_TRUE(softmax(view(x), dim, view(y)).ok());
+        ASSERT_TRUE(softmax(view(x), dim, view(x)).ok());
+        EXPECT_EQ(x, y) << "in place";
+        const auto d = static_cast<size_t>(dim < 0 ? dim + 3 : dim);
+        const auto step = static_cast<size_t>(strides[d]), count = static_cast<size_t>(shape[d]);
+        for (size_t first = 0; first < x.size(); ++first) {
+          if (first / step % count != 0) continue;
+          std::vector<float> before, after, after_log;
+          for (size_t i = 0; i < count; ++i) {
+            before.push_back(original[first + i * step]);
+            after.push_back(y[first + i * step]);
+            after_log.push_back(logs[first + i * step]);
+          }
+          expect_close(after.data(), before.data(), static_cast<int64_t>(count));
+          expect_log_close(after_log.data(), before.data(), static_cast<int64_t>(count));
+        }
+      }
+    }
+  });
+}
+
+TEST(Softmax, RunsDownColumnsInHalfPrecisionAndWithSpecialValues) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      std::vector<float> values = normal_values(7 * 70, 8);
+      values[70] = kNaN;
+      for (size_t r = 0; r < 7; ++r) values[r * 70 + 1] = -kInfinity;
+      values[2] = -kInfinity;
+      std::vector<uint16_t> x = narrowed(values, dtype), y(x.size());
+      ASSERT_TRUE(
+          softmax(contiguous_view(x.data(), dtype, {7, 70}), 0, contiguous_view(y.data(), dtype, {7, 70})).ok());
+      const std::vector<float> in = widened(x, dtype), out = widened(y, dtype);
+      for (size_t r = 0; r < 7; ++r) {
+        EXPECT_TRUE(std::isnan(out[r * 70]));
+        EXPECT_TRUE(std::isnan(out[r * 70 + 1]));
+      }
+      EXPECT_EQ(out[2], 0);
+      for (size_t c = 3; c < 70; ++c) {
+        std::vector<float> before, after;
+        for (size_t r = 0; r < 7; ++r) before.push_back(in[r * 70 + c]), after.push_back(out[r * 70 + c]);
+        expect_close(after.data(), before.data(), 7, dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10);
+      }
+    }
+  });
+}
+
+TEST(LogSoftmax, MatchesTheReferenceAtRaggedSizesAndForLargeScores) {
+  for_each_dispatch_target([] {
+    for (const int64_t n : {1, 2, 7, 8, 9, 16, 17, 33, 100, 1000}) {
+      std::vector<float> x = normal_values(n, 9, 0, 30), y(x.size() + 1, 99);
+      x[0] = 1e4f;
+      ASSERT_TRUE(log_softmax(f32_view(x, {n}), 0, f32_view(y, {n})).ok());
+      expect_log_close(y.data(), x.data(), n);
+      ASSERT_EQ(y.back(), 99);
+    }
+    std::vector<float> x = {-kInfinity, 1, 2}, y(3);
+    ASSERT_TRUE(log_softmax(f32_view(x, {3}), 0, f32_view(y, {3})).ok());
+    EXPECT_EQ(y[0], -kInfinity);
+    for (const float special : {kInfinity, kNaN}) {
+      x[1] = special;
+      ASSERT_TRUE(log_softmax(f32_view(x, {3}), 0, f32_view(y, {3})).ok());
+      for (const float each : y) EXPECT_TRUE(std::isnan(each));
+    }
+  });
+}
+
 TEST(Softmax, GivesTheSameBitsForAnyNumberOfThreads) {
   std::vector<float> x = normal_values(300 * 301, 5), one(x.size()), many(x.size());
   set_num_threads(1);
   ASSERT_TRUE(softmax(f32_view(x, {300, 301}), f32_view(one, {300, 301})).ok());
   set_num_threads(3);
   ASSERT_TRUE(softmax(f32_view(x, {300, 301}), f32_view(many, {300, 301})).ok());
+  EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
+  ASSERT_TRUE(softmax(f32_view(x, {300, 301}), 0, f32_view(many, {300, 301})).ok());
+  set_num_threads(1);
+  ASSERT_TRUE(softmax(f32_view(x, {300, 301}), 0, f32_view(one, {300, 301})).ok());
   set_num_threads(0);
   EXPECT_EQ(std::memcmp(one.data(), many.data(), one.size() * sizeof(float)), 0);
 }
@@ -124,6 +219,8 @@ TEST(Softmax, AcceptsEmptyTensorsAndRejectsBadInput) {
   EXPECT_TRUE(softmax(f32_view(x, {5, 0}), f32_view(y, {5, 0})).ok());
   EXPECT_EQ(softmax(f32_view(x, {}), f32_view(y, {})).message(),
             "input: expected at least one dimension, got float32[]");
+  EXPECT_EQ(softmax(f32_view(x, {3, 4}), 2, f32_view(y, {3, 4})).message(), "dim: expected -2 to 1, got 2");
+  EXPECT_EQ(log_softmax(f32_view(x, {3, 4}), -3, f32_view(y, {3, 4})).message(), "dim: expected -2 to 1, got -3");
   EXPECT_EQ(softmax(f32_view(x, {12}), f32_view(y, {3, 4})).message(),
             "output: expected the shape of input float32[12], got float32[3, 4]");
   EXPECT_EQ(softmax(f32_view(x, {6}), contiguous_view(y.data(), DType::kFloat16, {6})).message(),

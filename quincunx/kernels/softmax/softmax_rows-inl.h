@@ -1,0 +1,91 @@
+// Parts of softmax that other kernels share: the largest element of a row, and exponentials of differences to it.
+// Include from a file that foreach_target.h compiles.
+#if defined(QUINCUNX_KERNELS_SOFTMAX_SOFTMAX_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUINCUNX_KERNELS_SOFTMAX_SOFTMAX_ROWS_INL_H_
+#undef QUINCUNX_KERNELS_SOFTMAX_SOFTMAX_ROWS_INL_H_
+#else
+#define QUINCUNX_KERNELS_SOFTMAX_SOFTMAX_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "quincunx/kernels/convert/float_storage-inl.h"
+#include "quincunx/kernels/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// -inf for an empty row. NaN may be dropped: exp and the sum carry it to the whole row.
+HWY_INLINE float LargestOf(const float* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  using Vector = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const Vector lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  Vector m0 = lowest, m1 = lowest, m2 = lowest, m3 = lowest;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    m0 = hn::Max(hn::LoadU(d, x + i), m0);
+    m1 = hn::Max(hn::LoadU(d, x + i + lanes), m1);
+    m2 = hn::Max(hn::LoadU(d, x + i + 2 * lanes), m2);
+    m3 = hn::Max(hn::LoadU(d, x + i + 3 * lanes), m3);
+  }
+  for (; i + lanes <= count; i += lanes) m0 = hn::Max(hn::LoadU(d, x + i), m0);
+  const auto rest = static_cast<size_t>(count - i);
+  if (rest != 0) m1 = hn::Max(hn::IfThenElse(hn::FirstN(d, rest), LoadFloatTail(d, x + i, rest), lowest), m1);
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
+}
+
+// exp(x) for x up to 88, within 1 ulp. The short form gives normal results only, so it serves where no lane is below
+// -87; NaN passes through it.
+template <class D, class V>
+HWY_INLINE V ExpOfDifference(D d, V x) {
+  if (!hn::AllFalse(d, hn::Lt(x, hn::Set(d, -87.0f)))) return Exp(d, x);
+  hn::Vec<hn::RebindToSigned<D>> n;
+  const V y = ReducedExp<false>(d, x, n);
+  return hn::Mul(y, PowerOfTwo(d, n));
+}
+
+// The sum of exp(x[i] - shift); with kStore the terms are written to y, which may be x.
+template <bool kStore>
+HWY_INLINE float SumOfExp(const float* x, int64_t count, float shift, float* y) {
+  const hn::ScalableTag<float> d;
+  using Vector = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const Vector offset = hn::Set(d, shift);
+  Vector s0 = hn::Zero(d), s1 = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const Vector e0 = ExpOfDifference(d, hn::Sub(hn::LoadU(d, x + i), offset));
+    const Vector e1 = ExpOfDifference(d, hn::Sub(hn::LoadU(d, x + i + lanes), offset));
+    if constexpr (kStore) {
+      hn::StoreU(e0, d, y + i);
+      hn::StoreU(e1, d, y + i + lanes);
+    }
+    s0 = hn::Add(s0, e0);
+    s1 = hn::Add(s1, e1);
+  }
+  if (i + lanes <= count) {
+    const Vector e = ExpOfDifference(d, hn::Sub(hn::LoadU(d, x + i), offset));
+    if constexpr (kStore) hn::StoreU(e, d, y + i);
+    s0 = hn::Add(s0, e);
+    i += lanes;
+  }
+  const auto rest = static_cast<size_t>(count - i);
+  if (rest != 0) {
+    const Vector e = ExpOfDifference(d, hn::Sub(LoadFloatTail(d, x + i, rest), offset));
+    if constexpr (kStore) StoreFloatTail(e, d, y + i, rest);
+    s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, rest), e));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -154,15 +154,6 @@ void convolve_staged(const TensorView& input, const WinogradWeight& weight, cons
 
 }  // namespace
 
-bool prefers_winograd(const WinogradShape& shape) {
-  return shape.in_channels >= 16 && shape.out_channels >= 16 && shape.output_height >= 4 && shape.output_width >= 4;
-}
-
-int64_t winograd_output_tile(const WinogradShape& shape) {
-  const int64_t tiles = shape.batch * ((shape.output_height + 3) / 4) * ((shape.output_width + 3) / 4);
-  return tiles < 8 ? 2 : 4;
-}
-
 Status winograd_convolution(const TensorView& input, const WinogradWeight& weight, const TensorView& output,
                             const WinogradOptions& options) {
   QX_RETURN_IF_ERROR(check_image("input", input, weight.in_channels));

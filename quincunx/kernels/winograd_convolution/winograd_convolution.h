@@ -35,11 +35,9 @@ struct WinogradShape {
   int64_t output_width = 0;
 };
 
-// Whether Winograd is faster than a direct 3 x 3 convolution of this shape; the rule stems from measurements, see
-// docs/kernels.md.
+// Whether Winograd is faster than a direct 3 x 3 convolution of this shape, and the m (2 or 4) of F(m, 3) that is the
+// faster one. Both follow measurements against the implicit matrix product of kernels/convolution on 500 shapes.
 bool prefers_winograd(const WinogradShape& shape);
-
-// The m (2 or 4) of F(m, 3) that is faster for this shape.
 int64_t winograd_output_tile(const WinogradShape& shape);
 
 // Transformed weights. Does not own its memory.

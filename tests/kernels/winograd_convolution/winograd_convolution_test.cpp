@@ -317,12 +317,19 @@ TEST(WinogradConvolution, EmptyDimensionsAreValid) {
   }
 }
 
-TEST(WinogradRule, FollowsTheMeasurements) {
+TEST(WinogradRule, LeavesOutShapesWhoseTransformsCostTooMuch) {
   EXPECT_TRUE(prefers_winograd({1, 64, 64, 56, 56}));
   EXPECT_TRUE(prefers_winograd({1, 512, 512, 7, 7}));
+  EXPECT_FALSE(prefers_winograd({1, 512, 512, 3, 3}));
   EXPECT_FALSE(prefers_winograd({1, 3, 64, 224, 224}));
-  EXPECT_FALSE(prefers_winograd({1, 512, 512, 1, 1}));
+  EXPECT_TRUE(prefers_winograd({1, 128, 3, 64, 64}));
+  EXPECT_FALSE(prefers_winograd({1, 128, 3, 14, 14}));
+}
+
+TEST(WinogradRule, TakesSmallTilesWhereWeightsOutweighTheImage) {
   EXPECT_EQ(winograd_output_tile({1, 64, 64, 56, 56}), 4);
+  EXPECT_EQ(winograd_output_tile({1, 256, 256, 14, 14}), 4);
+  EXPECT_EQ(winograd_output_tile({1, 64, 64, 4, 4}), 2);
   EXPECT_EQ(winograd_output_tile({1, 512, 512, 7, 7}), 2);
   EXPECT_EQ(winograd_output_tile({8, 512, 512, 7, 7}), 4);
 }

@@ -1,0 +1,169 @@
+#include "quincunx/kernels/low_precision_gemm/converted_product.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quincunx/kernels/low_precision_gemm/converted_product.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "quincunx/kernels/gemm/epilogue-inl.h"
+#include "quincunx/kernels/gemm/pack-inl.h"
+#include "quincunx/kernels/low_precision_gemm/converted_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+
+int64_t ConvertedTileRows() { return kTileRows; }
+
+void FinishTile(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns, float* c,
+                int64_t c_row_stride) {
+  ApplyEpilogue(epilogue, row, rows, column, columns, c, c_row_stride);
+}
+
+// The run of K that is being summed, in rows of the panels, and the panels that are multiplied by.
+struct Slice {
+  int64_t row_begin, row_end;
+  bool first, last;
+  int64_t panel, panels;
+};
+
+// A[row ... row + rows, slice] as [k][rows], zero beyond the last k.
+void PackRows(const LowPrecisionProduct& product, int64_t row, int64_t rows, int64_t begin, int64_t depth,
+              float* packed, float* staging) {
+  const int64_t present = std::min(depth, product.weight.inner - begin);
+  const FloatMatrix& a = product.a;
+  if (a.dtype == DType::kFloat32) {
+    PackTile(reinterpret_cast<const float*>(a.at(row, begin)), a.row_stride, a.column_stride, rows, present, rows,
+             packed);
+  } else {
+    for (int64_t r = 0; r < rows; ++r) {
+      load_row_as_f32(a.dtype, a.at(row + r, begin), a.column_stride, present, staging + r * present);
+    }
+    PackTile(staging, present, 1, rows, present, rows, packed);
+  }
+  std::fill(packed + present * rows, packed + depth * rows, 0.0f);
+}
+
+template <class Format>
+class ConvertedBlock {
+ public:
+  ConvertedBlock(const LowPrecisionProduct& product, const ProductBlock& block, float* memory)
+      : product_(product), block_(block), packed_a_(memory) {
+    const int64_t most_rows = ceil_div(block.rows, block.num_tiles);
+    takes_few_rows_ = most_rows <= MaxFewRows<Format>();
+    group_panels_ = !takes_few_rows_ ? std::min<int64_t>(GroupPanels(most_rows), 2)
+                    : most_rows == 1 ? FewRowsPanels<1>()
+                                     : FewRowsPanels<2>();
+  }
+
+  void Multiply() {
+    const int64_t num_rows = ceil_div(product_.weight.inner, Format::kDepth);
+    const int64_t unit = std::max(1, Format::kRowsPerGroup);
+    const int64_t num_units = ceil_div(num_rows, unit);
+    const int64_t slices = std::max<int64_t>(1, ceil_div(num_rows * Format::kDepth, kMaxInnerBlock));
+    for (int64_t i = 0; i < slices; ++i) {
+      MultiplySlice({i * num_units / slices * unit, std::min((i + 1) * num_units / slices * unit, num_rows), i == 0,
+                     i + 1 == slices, 0, 0});
+    }
+  }
+
+ private:
+  void MultiplySlice(Slice slice) {
+    depth_ = (slice.row_end - slice.row_begin) * Format::kDepth;
+    float* widened = packed_a_ + block_.num_rows() * depth_;
+    for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile) {
+      const int64_t row = block_.row_of(tile);
+      PackRows(product_, row, block_.row_of(tile + 1) - row, slice.row_begin * Format::kDepth, depth_,
+               packed_a_ + (row - block_.first_row()) * depth_, widened);
+    }
+    for (slice.panel = block_.panel_begin; slice.panel < block_.panel_end; slice.panel += slice.panels) {
+      slice.panels = group_panels_ <= block_.panel_end - slice.panel ? group_panels_ : 1;
+      const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
+      const WeightRows weights{product_.weight.data + slice.panel * stride, stride,
+                               int8_scales_offset(product_.weight.inner), slice.row_begin, slice.row_end};
+      if (!takes_few_rows_) {
+        for (int64_t p = 0; p < slice.panels; ++p) {
+          WidenPanel<Format>(weights, p, widened + p * depth_ * kWeightPanelColumns);
+        }
+      }
+      for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile)
+        MultiplyTile(slice, tile, weights, widened);
+    }
+  }
+
+  void MultiplyTile(const Slice& slice, int64_t tile, const WeightRows& weights, const float* widened) {
+    const int64_t row = block_.row_of(tile);
+    const int64_t rows = block_.row_of(tile + 1) - row;
+    const int64_t column = slice.panel * kWeightPanelColumns;
+    const int64_t columns = std::min(slice.panels * kWeightPanelColumns, product_.weight.columns - column);
+    float* c = block_.c_at(row, column);
+    const float* a = packed_a_ + (row - block_.first_row()) * depth_;
+    HWY_ALIGN float edge[kTileRows * kMaxGroupPanels * kWeightPanelColumns];
+    const bool is_whole = columns == slice.panels * kWeightPanelColumns;
+    float* sums = is_whole ? c : edge;
+    const int64_t stride = is_whole ? block_.c_row_stride : slice.panels * kWeightPanelColumns;
+    const bool accumulate = is_whole && !slice.first;
+    if (takes_few_rows_) {
+      FewRowsFunctionFor<Format>(rows, slice.panels)({a, weights, sums, stride, accumulate});
+    } else {
+      TileFunctionFor(rows, slice.panels)({depth_, a, widened, depth_ * kWeightPanelColumns, sums, stride, accumulate});
+    }
+    if (!is_whole) {
+      for (int64_t r = 0; r < rows; ++r) {
+        float* to = c + r * block_.c_row_stride;
+        for (int64_t j = 0; j < columns; ++j) to[j] = (slice.first ? 0.0f : to[j]) + edge[r * stride + j];
+      }
+    }
+    if (slice.last && !product_.epilogue.is_identity()) {
+      ApplyEpilogue(product_.epilogue, row, rows, column, columns, c, block_.c_row_stride);
+    }
+  }
+
+  const LowPrecisionProduct& product_;
+  const ProductBlock& block_;
+  float* packed_a_;  // and behind it, the widened panels
+  int64_t depth_ = 0;
+  int64_t group_panels_ = 1;
+  bool takes_few_rows_ = false;
+};
+
+void MultiplyConvertedBlock(const LowPrecisionProduct& product, const ProductBlock& block, float* memory) {
+  switch (product.weight.format) {
+    case WeightFormat::kBFloat16: return ConvertedBlock<WidenBFloat16>(product, block, memory).Multiply();
+    case WeightFormat::kFloat16: return ConvertedBlock<WidenFloat16>(product, block, memory).Multiply();
+    case WeightFormat::kInt8: return ConvertedBlock<WidenInt8>(product, block, memory).Multiply();
+    case WeightFormat::kInt8Grouped: return ConvertedBlock<WidenInt8Grouped>(product, block, memory).Multiply();
+    case WeightFormat::kInt4Grouped: return ConvertedBlock<WidenInt4Grouped>(product, block, memory).Multiply();
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qx::kernels {
+
+HWY_EXPORT(ConvertedTileRows);
+HWY_EXPORT(FinishTile);
+HWY_EXPORT(MultiplyConvertedBlock);
+
+void multiply_converted(const LowPrecisionProduct& product) {
+  for_each_block(product, HWY_DYNAMIC_DISPATCH(ConvertedTileRows)(), [&](const ProductBlock& block) {
+    // The widened panels, which also hold the rows of a tile before they are packed.
+    const int64_t depth = std::min(kMaxInnerBlock, product.weight.inner) + kGroupLength;
+    const Workspace memory((block.num_rows() + 2 * kWeightPanelColumns) * depth);
+    HWY_DYNAMIC_DISPATCH(MultiplyConvertedBlock)(product, block, memory.data());
+  });
+}
+
+void finish_tile(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns, float* c,
+                 int64_t c_row_stride) {
+  if (epilogue.is_identity()) return;
+  HWY_DYNAMIC_DISPATCH(FinishTile)(epilogue, row, rows, column, columns, c, c_row_stride);
+}
+
+}  // namespace qx::kernels
+#endif  // HWY_ONCE

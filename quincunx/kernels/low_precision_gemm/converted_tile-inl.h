@@ -1,0 +1,147 @@
+// The two ways to multiply by widened weights: through a buffer, and in registers.
+#if defined(QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_
+#undef QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_
+#else
+#define QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "quincunx/kernels/gemm/micro_kernel-inl.h"
+#include "quincunx/kernels/low_precision_gemm/widen-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qx::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows [row_begin, row_end) of a group of panels; rows are counted from the start of K, panels from the first here.
+struct WeightRows {
+  const uint8_t* panels;
+  int64_t panel_stride;   // bytes
+  int64_t scales_offset;  // of kInt8
+  int64_t row_begin, row_end;
+};
+
+// Groups begin where row_begin does: K is cut between groups.
+template <class Format>
+HWY_INLINE int64_t RowOffset(int64_t row) {
+  if constexpr (Format::kRowsPerGroup == 0) return row * Format::kRowBytes;
+  return row * Format::kRowBytes + row / std::max(Format::kRowsPerGroup, 1) * kGroupScaleBytes;
+}
+
+// widened[k][16 columns] of one panel.
+template <class Format>
+void WidenPanel(const WeightRows& rows, int64_t panel, float* HWY_RESTRICT widened) {
+  const Columns d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  const uint8_t* start = rows.panels + panel * rows.panel_stride;
+  const uint8_t* row = start + RowOffset<Format>(rows.row_begin);
+  const uint8_t* scales = start + rows.scales_offset;
+  int64_t left_in_group = 0;
+  for (int64_t i = rows.row_begin; i < rows.row_end; ++i) {
+    if (Format::kRowsPerGroup != 0 && left_in_group == 0) {
+      scales = row + Format::kRowsPerGroup * Format::kRowBytes;
+      left_in_group = Format::kRowsPerGroup;
+    }
+    QX_UNROLL for (int first = 0; first < kWeightPanelColumns; first += kLanes) {
+      ColumnVector weights[Format::kDepth];
+      Format::Widen(d, row, first, Format::Scale(d, scales, first), weights);
+      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
+        hn::StoreU(weights[k], d, widened + k * kWeightPanelColumns + first);
+      }
+    }
+    widened += Format::kDepth * kWeightPanelColumns;
+    row += Format::kRowBytes;
+    if (Format::kRowsPerGroup != 0 && --left_in_group == 0) row += kGroupScaleBytes;
+  }
+}
+
+struct FewRowsOperands {
+  const float* a;  // [k][rows], whole rows of weights
+  WeightRows b;
+  float* c;
+  int64_t c_row_stride;
+  bool accumulate;
+};
+using FewRowsFunction = void (*)(const FewRowsOperands&);
+
+// So many rows are multiplied without the buffer: writing it would take longer than the products. Integers take more
+// instructions to widen, which only one row is to do again for each panel.
+template <class Format>
+constexpr int64_t MaxFewRows() {
+  return Format::kDepth <= 2 ? 2 : 1;
+}
+
+template <class Format, int kRows, int kPanels>
+void MultiplyFewRows(const FewRowsOperands& operands) {
+  const Columns d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kVectorsPerPanel = static_cast<int>(kWeightPanelColumns) / kLanes;
+  constexpr int kVectors = kPanels * kVectorsPerPanel;
+  ColumnVector sums[kRows][kVectors];
+  QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
+  const float* HWY_RESTRICT a = operands.a;
+  const WeightRows& b = operands.b;
+  const uint8_t* HWY_RESTRICT row = b.panels + RowOffset<Format>(b.row_begin);
+  const uint8_t* scales = b.panels + b.scales_offset;
+  int64_t left_in_group = 0;
+  for (int64_t i = b.row_begin; i < b.row_end; ++i) {
+    if (Format::kRowsPerGroup != 0 && left_in_group == 0) {
+      scales = row + Format::kRowsPerGroup * Format::kRowBytes;
+      left_in_group = Format::kRowsPerGroup;
+    }
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const int64_t panel = v / kVectorsPerPanel * b.panel_stride;
+      const int first = v % kVectorsPerPanel * kLanes;
+      ColumnVector weights[Format::kDepth];
+      Format::Widen(d, row + panel, first, Format::Scale(d, scales + panel, first), weights);
+      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
+        QX_UNROLL for (int r = 0; r < kRows; ++r) {
+          sums[r][v] = hn::MulAdd(hn::Set(d, a[k * kRows + r]), weights[k], sums[r][v]);
+        }
+      }
+    }
+    a += Format::kDepth * kRows;
+    row += Format::kRowBytes;
+    if (Format::kRowsPerGroup != 0 && --left_in_group == 0) row += kGroupScaleBytes;
+  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+      float* c = operands.c + r * operands.c_row_stride + v * kLanes;
+      hn::StoreU(operands.accumulate ? hn::Add(hn::LoadU(d, c), sums[r][v]) : sums[r][v], d, c);
+    }
+  }
+}
+
+// Panels that a few rows are multiplied by at once: enough sums to hide the latency of a fused multiply-add.
+template <int kRows>
+constexpr int FewRowsPanels() {
+#if HWY_TARGET <= HWY_AVX3
+  return kRows == 1 ? 8 : 4;
+#elif HWY_TARGET == HWY_AVX2
+  return kRows == 1 ? 4 : 2;
+#else
+  return kRows == 1 ? 2 : 1;
+#endif
+}
+
+// The function for rows in 1 ... MaxFewRows and the panels of FewRowsPanels or a single one.
+template <class Format>
+FewRowsFunction FewRowsFunctionFor(int64_t rows, int64_t panels) {
+  if constexpr (MaxFewRows<Format>() > 1) {
+    if (rows == 2)
+      return panels == 1 ? &MultiplyFewRows<Format, 2, 1> : &MultiplyFewRows<Format, 2, FewRowsPanels<2>()>;
+  }
+  return panels == 1 ? &MultiplyFewRows<Format, 1, 1> : &MultiplyFewRows<Format, 1, FewRowsPanels<1>()>;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qx::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,190 @@
+#include "quincunx/kernels/low_precision_gemm/dot_product.h"
+
+#include <hwy/targets.h>
+
+#include <algorithm>
+
+#include "quincunx/base/cpu_features.h"
+#include "quincunx/kernels/low_precision_gemm/converted_product.h"
+#include "quincunx/kernels/low_precision_gemm/dot_tile.h"
+#include "quincunx/kernels/low_precision_gemm/dot_tile_portable.h"
+#include "quincunx/kernels/low_precision_gemm/quantize_rows.h"
+
+namespace qx::kernels {
+namespace {
+
+struct DotKernel {
+  DotUnits units;
+  DotTileShape shape;
+  DotTileFunction multiply;
+};
+
+#if HWY_ARCH_X86
+// The targets that Highway's dispatch may use: tests restrict them.
+bool may_use_avx512() { return (hwy::SupportedTargets() & HWY_AVX3) != 0; }
+bool has_vnni() { return may_use_avx512() && cpu_features().avx512vnni; }
+bool has_avx2() { return (hwy::SupportedTargets() & HWY_AVX2) != 0 || may_use_avx512(); }
+#endif
+
+DotKernel kernel_for(WeightFormat format) {
+#if HWY_ARCH_X86
+  if (format == WeightFormat::kBFloat16) {
+    return {DotUnits::kHalves, kBFloat16ShapeAvx512Bf16, &bfloat16_tile_avx512bf16};
+  }
+  if (has_vnni()) {
+    if (format == WeightFormat::kInt8) return {DotUnits::kBytes, kInt8ShapeAvx512Vnni, &int8_tile_avx512vnni};
+    return {DotUnits::kBytes, kGroupedShapeAvx512Vnni,
+            format == WeightFormat::kInt8Grouped ? &int8_grouped_tile_avx512vnni : &int4_grouped_tile_avx512vnni};
+  }
+  if (has_avx2()) {
+    if (format == WeightFormat::kInt8) return {DotUnits::kWords, kInt8ShapeAvx2, &int8_tile_avx2};
+    if (format == WeightFormat::kInt8Grouped) return {DotUnits::kWords, kGroupedShapeAvx2, &int8_grouped_tile_avx2};
+    return {DotUnits::kBytes, kGroupedShapeAvx2, &int4_grouped_tile_avx2};
+  }
+#endif
+  if (format == WeightFormat::kInt8) return {DotUnits::kBytes, kShapePortable, &int8_tile_portable};
+  return {DotUnits::kBytes, kShapePortable,
+          format == WeightFormat::kInt8Grouped ? &int8_grouped_tile_portable : &int4_grouped_tile_portable};
+}
+
+constexpr int64_t kLargestTile = 14 * 2 * kWeightPanelColumns;
+static_assert(kLargestTile >= 8 * kWeightPanelColumns);
+
+// Pairs of bf16 that are summed before they are added to the output: 14 rows of them fit the L1 cache, 192 the L2.
+constexpr int64_t kHalvesSegment = 768;
+
+// A run of the rows of a panel that is summed at once: all of it if the weights are grouped.
+struct Segment {
+  int64_t index, begin, end;
+  bool first, last;
+};
+
+// The packed rows of all tiles: they are packed once, before the blocks that share them.
+class PackedRows {
+ public:
+  PackedRows(const LowPrecisionProduct& product, const DotRowsLayout& layout)
+      : product_(product),
+        layout_(layout),
+        num_starts_(std::max(layout.num_groups, num_segments(product.weight.inner))),
+        memory_(product.rows * (layout.row_units + layout.num_groups + num_starts_)) {}
+
+  // Those of one tile stand together.
+  PackedDotRows of_tile(int64_t row, int64_t rows) const {
+    float* start = memory_.data() + row * (layout_.row_units + layout_.num_groups + num_starts_);
+    auto* units = reinterpret_cast<int32_t*>(start);
+    return {units, start + rows * layout_.row_units, units + rows * (layout_.row_units + layout_.num_groups)};
+  }
+
+  void pack(int64_t num_tiles) const {
+    const auto pack_tiles = [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const int64_t row = first_row_of(tile, num_tiles, product_.rows);
+        const int64_t rows = first_row_of(tile + 1, num_tiles, product_.rows) - row;
+        pack_dot_rows(product_, layout_, row, rows, of_tile(row, rows));
+      }
+    };
+    if (threads_of(product_) == 1) return pack_tiles(0, num_tiles);
+    parallel_for(0, num_tiles, 1, pack_tiles);
+  }
+
+ private:
+  const LowPrecisionProduct& product_;
+  const DotRowsLayout& layout_;
+  int64_t num_starts_;
+  Workspace memory_;
+};
+
+struct DotBlock {
+  const LowPrecisionProduct& product;
+  const DotKernel& kernel;
+  const PackedRows& packed_rows;
+  const ProductBlock& block;
+};
+
+void multiply_tile(const DotBlock& work, int64_t tile, int64_t panel, int64_t panels, const Segment& segment) {
+  const ProductBlock& block = work.block;
+  const PackedWeight& weight = work.product.weight;
+  const int64_t row = block.row_of(tile);
+  const int64_t rows = block.row_of(tile + 1) - row;
+  const int64_t column = panel * kWeightPanelColumns;
+  const int64_t columns = std::min(panels * kWeightPanelColumns, weight.columns - column);
+  const int64_t stride = panel_bytes(weight.format, weight.inner);
+  const uint8_t* b = weight.data + panel * stride;
+  const uint8_t* scales = b + int8_scales_offset(weight.inner);
+  const PackedDotRows a = work.packed_rows.of_tile(row, rows);
+  const int64_t units_per_row = work.kernel.units == DotUnits::kWords ? 2 : 1;
+  float* c = block.c_at(row, column);
+
+  alignas(64) float edge[kLargestTile];
+  const bool is_whole = columns == panels * kWeightPanelColumns;
+  const int64_t c_stride = is_whole ? block.c_row_stride : panels * kWeightPanelColumns;
+  work.kernel.multiply(rows, panels,
+                       {a.units + segment.begin * units_per_row * rows, a.scales, a.starts + segment.index * rows,
+                        segment.end - segment.begin, b + segment.begin * kPanelRowBytes, stride, scales,
+                        scales + (1 + segment.index) * kPanelRowBytes, work.product.input_zero_point,
+                        is_whole ? c : edge, c_stride, is_whole && !segment.first});
+  if (!is_whole) {
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = c + r * block.c_row_stride;
+      for (int64_t j = 0; j < columns; ++j) to[j] = (segment.first ? 0.0f : to[j]) + edge[r * c_stride + j];
+    }
+  }
+  if (segment.last) finish_tile(work.product.epilogue, row, rows, column, columns, c, block.c_row_stride);
+}
+
+void multiply_panels(const DotBlock& work, const Segment& segment) {
+  const ProductBlock& block = work.block;
+  const bool single_rows = block.num_tiles == block.rows;
+  const DotTileShape& shape = work.kernel.shape;
+  for (int64_t panel = block.panel_begin; panel < block.panel_end;) {
+    int64_t panels = single_rows ? shape.single_row_panels : shape.panels;
+    while (panels > block.panel_end - panel) panels /= 2;
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+      multiply_tile(work, tile, panel, panels, segment);
+    }
+    panel += panels;
+  }
+}
+
+void multiply_block(const DotBlock& work) {
+  const PackedWeight& weight = work.product.weight;
+  if (is_grouped(weight.format)) {
+    return multiply_panels(work, {0, 0, ceil_div(weight.inner, kGroupLength), true, true});
+  }
+  const int64_t depth = ceil_div(weight.inner, k_per_panel_row(weight.format));
+  const int64_t longest = weight.format == WeightFormat::kInt8 ? kMaxSegment / 4 : kHalvesSegment;
+  const int64_t segments = std::max<int64_t>(1, ceil_div(depth, longest));
+  for (int64_t i = 0; i < segments; ++i) {
+    const int64_t index = weight.format == WeightFormat::kInt8 ? i : 0;
+    multiply_panels(work, {index, i * longest, std::min(depth, (i + 1) * longest), i == 0, i + 1 == segments});
+  }
+}
+
+}  // namespace
+
+bool has_bfloat16_dot() {
+#if HWY_ARCH_X86
+  return may_use_avx512() && cpu_features().avx512bf16;
+#else
+  return false;
+#endif
+}
+
+const char* integer_dot_name() {
+#if HWY_ARCH_X86
+  if (has_vnni()) return "avx512vnni";
+  if (has_avx2()) return "avx2";
+#endif
+  return "portable";
+}
+
+void multiply_dot(const LowPrecisionProduct& product) {
+  const DotKernel kernel = kernel_for(product.weight.format);
+  const DotRowsLayout layout = dot_rows_layout(product.weight, kernel.units);
+  const PackedRows packed_rows(product, layout);
+  packed_rows.pack(ceil_div(product.rows, kernel.shape.max_rows));
+  for_each_block(product, kernel.shape.max_rows,
+                 [&](const ProductBlock& block) { multiply_block({product, kernel, packed_rows, block}); });
+}
+
+}  // namespace qx::kernels

@@ -67,4 +67,18 @@ inline TensorView mask_view(std::string_view name, const torch::stable::Tensor& 
                           std::span(sizes.data(), sizes.size()), std::span(strides.data(), strides.size())));
 }
 
+// The same for indices: int64 or int32.
+inline TensorView index_view(std::string_view name, const torch::stable::Tensor& tensor) {
+  using torch::headeronly::ScalarType;
+  const ScalarType type = tensor.scalar_type();
+  if (!tensor.is_cpu() || (type != ScalarType::Long && type != ScalarType::Int)) {
+    throw_if_error(type_error(std::string(name) + ": expected an int64 or int32 tensor on the CPU"));
+  }
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  return value_or_throw(
+      TensorView::strided(tensor.mutable_data_ptr(), type == ScalarType::Long ? DType::kInt64 : DType::kInt32,
+                          std::span(sizes.data(), sizes.size()), std::span(strides.data(), strides.size())));
+}
+
 }  // namespace qx::torch_bridge

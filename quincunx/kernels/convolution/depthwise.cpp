@@ -34,13 +34,22 @@ struct DepthwiseRow {
 }  // namespace qx::kernels
 #endif
 
+// Loops over sums must vanish, or the sums are kept in memory.
+#undef QX_UNROLL
+#if defined(__clang__)
+#define QX_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QX_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// kPixels neighbours of an output line, one vector of channels from `channel` on; taps [tap_begin, tap_end) of a line.
-template <int kPixels, class D>
+// kPixels neighbours of an output line, one vector of channels from `channel` on; taps [tap_begin, tap_end) of a line,
+// or all kTaps where that is not 0: unrolled.
+template <int kPixels, int kTaps, class D>
 HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
                           int64_t tap_begin, int64_t tap_end) {
   using V = hn::Vec<D>;
@@ -52,19 +61,36 @@ HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const Depthwis
   const int64_t tap_step = problem.dilation[2] * pixel;
   const int64_t start = (x * problem.stride[2] - problem.padding[2]) * pixel + channel;
   V sums[kPixels];
-  for (int p = 0; p < kPixels; ++p) sums[p] = bias != nullptr ? hn::LoadU(d, bias + channel) : hn::Zero(d);
+  QX_UNROLL for (int p = 0; p < kPixels; ++p) {
+    sums[p] = bias != nullptr ? hn::LoadU(d, bias + channel) : hn::Zero(d);
+  }
   for (int64_t i = 0; i < row.num_lines; ++i) {
     const float* input = row.lines[i].input + start + tap_begin * tap_step;
     const float* taps = weight + (row.lines[i].tap + tap_begin) * kChannelBlock;
-    for (int64_t t = tap_begin; t < tap_end; ++t) {
+    const auto add = [&]() HWY_ATTR {
       const V w = hn::LoadU(d, taps);
-      for (int p = 0; p < kPixels; ++p) sums[p] = hn::MulAdd(hn::LoadU(d, input + p * step), w, sums[p]);
+      QX_UNROLL for (int p = 0; p < kPixels; ++p) sums[p] = hn::MulAdd(hn::LoadU(d, input + p * step), w, sums[p]);
       input += tap_step;
       taps += kChannelBlock;
+    };
+    if constexpr (kTaps != 0) {
+      QX_UNROLL for (int t = 0; t < kTaps; ++t) add();
+    } else {
+      for (int64_t t = tap_begin; t < tap_end; ++t) add();
     }
   }
   const int64_t output_step = problem.output_layout.strides[2];
-  for (int p = 0; p < kPixels; ++p) hn::StoreU(sums[p], d, row.output + (x + p) * output_step + channel);
+  QX_UNROLL for (int p = 0; p < kPixels; ++p) { hn::StoreU(sums[p], d, row.output + (x + p) * output_step + channel); }
+}
+
+template <int kTaps, class D>
+int64_t SumInterior(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
+                    int64_t end) {
+  const int64_t taps = problem.kernel[2];
+  for (; x + 8 <= end; x += 8) SumPixels<8, kTaps>(d, problem, row, channel, x, 0, taps);
+  for (; x + 4 <= end; x += 4) SumPixels<4, kTaps>(d, problem, row, channel, x, 0, taps);
+  for (; x < end; ++x) SumPixels<1, kTaps>(d, problem, row, channel, x, 0, taps);
+  return x;
 }
 
 // Pixels [interior_begin, interior_end) have all their taps inside of the line.
@@ -79,12 +105,17 @@ void SumLine(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, in
     int64_t end = taps;
     while (begin < taps && first + begin * dilation < 0) ++begin;
     while (end > begin && first + (end - 1) * dilation >= problem.in[2]) --end;
-    SumPixels<1>(d, problem, row, channel, x, begin, end);
+    SumPixels<1, 0>(d, problem, row, channel, x, begin, end);
   };
   int64_t x = 0;
   for (; x < interior_begin; ++x) at_edge(x);
-  for (; x + 4 <= interior_end; x += 4) SumPixels<4>(d, problem, row, channel, x, 0, taps);
-  for (; x < interior_end; ++x) SumPixels<1>(d, problem, row, channel, x, 0, taps);
+  if (taps == 3) {
+    x = SumInterior<3>(d, problem, row, channel, x, interior_end);
+  } else if (taps == 5) {
+    x = SumInterior<5>(d, problem, row, channel, x, interior_end);
+  } else {
+    x = SumInterior<0>(d, problem, row, channel, x, interior_end);
+  }
   for (; x < problem.out[2]; ++x) at_edge(x);
 }
 

@@ -21,6 +21,9 @@ int64_t PanelTileRows() { return kPanelTileRows; }
 
 constexpr int64_t RoundedUp(int64_t count) { return (count + 15) / 16 * 16; }
 
+// Floats from row to row of PanelBlock::block.
+constexpr int64_t kBlockStride = kMaxTilePanels * kChannelBlock;
+
 // Cuts an item's workspace into parts of 64 bytes' alignment.
 class Parts {
  public:
@@ -40,38 +43,45 @@ class Parts {
 
 // An item's rows, cut into tiles that are as equal as they can be.
 struct PanelBlock {
-  int64_t rows = 0, num_tiles = 0, num_taps = 0, depth = 0;
+  int64_t rows = 0, num_tiles = 0, num_segments = 0, depth = 0;
   bool writes_rows = false;  // the output's channels are adjacent
-  const float* zeros = nullptr;
-  const float** inputs = nullptr;  // of each tile [num_taps][padded rows], kPanelTileRows * num_taps apart
+  float* zeros = nullptr;
+  const float** inputs = nullptr;  // of each tile [num_segments][padded rows], kPanelTileRows * num_segments apart
   PanelRow* places = nullptr;
-  float* gathered = nullptr;
-  int64_t gathered_stride = 0;
-  float* edge = nullptr;   // one tile
-  float* block = nullptr;  // all rows of a group of panels, where the output's channels are apart
+  float* copies = nullptr;  // runs that are not in the input as they are needed
+  int64_t copy_stride = 0;
+  float** outputs = nullptr;  // of each row, tiles kPanelTileRows apart: in the output, or in `block`
+  float* edge = nullptr;      // one tile
+  float* block = nullptr;     // all rows of a group of panels, where the output's channels are apart
 
   int64_t first_row(int64_t tile) const { return tile * rows / num_tiles; }
 };
 
+int64_t NumCopies(const PanelPhase& phase, int64_t rows) {
+  if (phase.source == WindowSource::kTaps) return 0;
+  if (phase.source == WindowSource::kGathered) return rows;
+  const int64_t lines = rows / phase.dims[2].count + 2;
+  return std::min(rows, lines * phase.num_edge_columns()) * static_cast<int64_t>(phase.segments.size());
+}
+
 PanelBlock CutWorkspace(const ConvolutionProblem& problem, const PanelPhase& phase, int64_t rows, Parts& parts) {
   PanelBlock block;
-  const auto taps = static_cast<int64_t>(phase.taps.size());
+  const auto segments = static_cast<int64_t>(phase.segments.size());
+  const bool is_gathered = phase.source == WindowSource::kGathered;
   block.rows = rows;
   block.num_tiles = (rows + kPanelTileRows - 1) / kPanelTileRows;
-  block.num_taps = phase.gathers ? 1 : taps;
-  block.depth = problem.in_per_group() * (phase.gathers ? taps : 1);
+  block.num_segments = is_gathered ? 1 : segments;
+  block.depth = problem.in_per_group() * (is_gathered ? segments : phase.taps_per_segment);
   block.writes_rows = problem.output_layout.channel_stride == 1 || problem.out_channels == 1;
   block.places = parts.take<PanelRow>(rows);
-  block.inputs = parts.take<const float*>(block.num_tiles * block.num_taps * kPanelTileRows);
+  block.inputs = parts.take<const float*>(block.num_tiles * block.num_segments * kPanelTileRows);
+  block.outputs = parts.take<float*>(block.num_tiles * kPanelTileRows);
   block.edge = parts.take<float>(kPanelTileRows * kMaxTilePanels * kChannelBlock);
-  if (phase.gathers) {
-    // Rows a multiple of 4096 bytes apart would share the sets of the L1 cache.
-    block.gathered_stride = RoundedUp(block.depth) + 16;
-    block.gathered = parts.take<float>(rows * block.gathered_stride);
-  } else {
-    block.zeros = parts.take<float>(problem.in_per_group());
-  }
-  if (!block.writes_rows) block.block = parts.take<float>(rows * kMaxTilePanels * kChannelBlock);
+  block.zeros = parts.take<float>(block.depth);
+  // Rows a multiple of 4096 bytes apart would share the sets of the L1 cache.
+  block.copy_stride = RoundedUp(block.depth) + 16;
+  block.copies = parts.take<float>(NumCopies(phase, rows) * block.copy_stride);
+  if (!block.writes_rows) block.block = parts.take<float>(rows * kBlockStride);
   return block;
 }
 
@@ -81,44 +91,99 @@ int64_t PanelWorkspaceSize(const ConvolutionProblem& problem, const PanelPhase& 
   return parts.used();
 }
 
-// The pointers of one tile, [num_taps][padded].
-void PlaceTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, int64_t tile) {
-  const auto& taps = item.phase->taps;
-  const int64_t first = block.first_row(tile);
-  const int64_t rows = block.first_row(tile + 1) - first;
-  const int64_t padded = PaddedRows(rows);
-  const float** inputs = block.inputs + tile * block.num_taps * kPanelTileRows;
-  for (int64_t r = 0; r < padded; ++r) {
-    const int64_t index = first + std::min(r, rows - 1);
-    const PanelRow& row = block.places[index];
-    if (item.phase->gathers) {
-      inputs[r] = block.gathered + index * block.gathered_stride;
-      continue;
+HWY_INLINE void CopyRun(const float* from, int64_t count, float* to) {
+  const hn::CappedTag<float, 8> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (count < lanes) {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+    return;
+  }
+  for (int64_t i = 0; i + lanes <= count; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  // The last elements once more with some before them.
+  hn::StoreU(hn::LoadU(d, from + count - lanes), d, to + count - lanes);
+}
+
+// Copies `taps` taps of a segment, zeros for those in the padding.
+void CopySegment(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row,
+                 PanelPhase::Segment segment, int64_t taps, float* to) {
+  const int64_t channels = problem.in_per_group();
+  const int64_t step = problem.dilation[2] * problem.input_layout.strides[2];
+  for (int64_t t = 0; t < taps; ++t) {
+    const float* from = row.is_interior ? problem.input + row.input + segment.input_offset
+                                        : window_element(problem, item, row, segment);
+    if (from != nullptr) {
+      CopyRun(from, channels, to);
+    } else {
+      std::fill_n(to, channels, 0.0f);
     }
-    const float* base = problem.input + row.input;
-    for (int64_t t = 0; t < block.num_taps; ++t) {
-      inputs[t * padded + r] = row.is_interior
-                                   ? base + taps[static_cast<size_t>(t)].input_offset
-                                   : window_element(problem, item, row, taps[static_cast<size_t>(t)], block.zeros);
-    }
+    to += channels;
+    segment.offset[2] += problem.dilation[2];
+    segment.input_offset += step;
   }
 }
 
-void PlaceRows(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block) {
-  PanelRowCursor cursor(problem, item, item.pixel_begin);
-  for (int64_t r = 0; r < block.rows; ++r, cursor.advance()) {
-    block.places[r] = cursor.row();
-    if (item.phase->gathers) {
-      gather_window(problem, item, block.places[r], block.gathered + r * block.gathered_stride);
+// The pointers of one tile, [num_segments][padded]; returns what is left of the copies.
+float* PlaceTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, int64_t tile,
+                 float* copies) {
+  const PanelPhase& phase = *item.phase;
+  const int64_t first = block.first_row(tile);
+  const int64_t rows = block.first_row(tile + 1) - first;
+  const int64_t padded = PaddedRows(rows);
+  const float** inputs = block.inputs + tile * block.num_segments * kPanelTileRows;
+  for (int64_t r = 0; r < rows; ++r) {
+    const PanelRow& row = block.places[first + r];
+    if (phase.source == WindowSource::kGathered) {
+      float* to = copies;
+      for (const PanelPhase::Segment& segment : phase.segments) {
+        CopySegment(problem, item, row, segment, 1, to);
+        to += problem.in_per_group();
+      }
+      inputs[r] = copies;
+      copies += block.copy_stride;
+      continue;
+    }
+    const float* base = problem.input + row.input;
+    const float** target = inputs + r;
+    for (const PanelPhase::Segment& segment : phase.segments) {
+      if (row.is_interior) {
+        *target = base + segment.input_offset;
+      } else if (phase.source == WindowSource::kLines && row.is_edge_column) {
+        CopySegment(problem, item, row, segment, phase.taps_per_segment, copies);
+        *target = copies;
+        copies += block.copy_stride;
+      } else {
+        const float* element = window_element(problem, item, row, segment);
+        *target = element != nullptr ? element : block.zeros;
+      }
+      target += padded;
     }
   }
-  for (int64_t tile = 0; tile < block.num_tiles; ++tile) PlaceTile(problem, item, block, tile);
+  // The row that a ragged tile lacks repeats its last: the same sums are written twice.
+  if (padded > rows) {
+    for (int64_t s = 0; s < block.num_segments; ++s) inputs[s * padded + rows] = inputs[s * padded + rows - 1];
+  }
+  for (int64_t r = 0; r < padded; ++r) {
+    const int64_t index = first + std::min(r, rows - 1);
+    block.outputs[tile * kPanelTileRows + r] =
+        block.writes_rows ? problem.output + block.places[index].output : block.block + index * kBlockStride;
+  }
+  return copies;
+}
+
+void PlaceRows(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block) {
+  std::fill_n(block.zeros, block.depth, 0.0f);
+  place_rows(problem, item, block.places);
+  float* copies = block.copies;
+  for (int64_t tile = 0; tile < block.num_tiles; ++tile) copies = PlaceTile(problem, item, block, tile, copies);
 }
 
 // A group of panels: output channels [channel, channel + channels) of the item's group.
 struct PanelGroup {
   int64_t first_panel, panels;
   int64_t channel, channels;
+  bool is_narrow;
+
+  int64_t width() const { return is_narrow ? kNarrowColumns : panels * kChannelBlock; }
 };
 
 RowOperands OperandsOf(const ConvolutionProblem& problem, const PanelItem& item, int64_t channel, const float* bias,
@@ -147,82 +212,105 @@ const float* ResidualOf(const ConvolutionProblem& problem, const PanelRow& row, 
   return storage;
 }
 
-void RunTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, const PanelGroup& group,
-             int64_t tile, const float* bias) {
+// What a tile does with its sums after they are stored.
+void FinishTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block,
+                const PanelGroup& group, int64_t tile, const float* bias, float* const* sums, int64_t offset,
+                bool is_copied) {
   const int64_t first = block.first_row(tile);
   const int64_t rows = block.first_row(tile + 1) - first;
-  const int64_t padded = PaddedRows(rows);
-  const int64_t width = group.panels * kChannelBlock;
-  const bool is_ragged = group.channels != width;
-  float* sums[kPanelTileRows];
-  for (int64_t r = 0; r < padded; ++r) {
-    float* edge = block.edge + r * width;
-    if (!block.writes_rows) {
-      sums[r] = r < rows ? block.block + (first + r) * width : edge;
-    } else {
-      sums[r] = r < rows && !is_ragged ? problem.output + block.places[first + r].output + group.channel : edge;
-    }
-  }
-  const int64_t taps = static_cast<int64_t>(item.phase->taps.size());
-  const int64_t all_taps = problem.num_taps();
-  const int64_t panel_stride = all_taps * problem.in_per_group() * kChannelBlock;
-  const int64_t panels = num_channel_blocks(problem.out_per_group());
-  const bool starts_with_bias = bias != nullptr && problem.epilogue.scale == nullptr;
-  const PanelTile operands{block.inputs + tile * block.num_taps * kPanelTileRows,
-                           item.phase->weight_offsets.data(),
-                           taps == 0 ? 0 : block.num_taps,
-                           block.depth,
-                           problem.weight + (item.group * panels + group.first_panel) * panel_stride,
-                           panel_stride,
-                           starts_with_bias ? bias + item.group * problem.out_per_group() + group.channel : nullptr,
-                           sums};
-  PanelTileFunctionFor(padded, group.panels)(operands);
-
   const bool finishes = NeedsFinish(problem.epilogue);
-  if (!finishes && !(block.writes_rows && is_ragged)) return;
   const FinishRowFunction finish = FinishRowFor(problem.epilogue.activation);
   HWY_ALIGN float residual[kMaxTilePanels * kChannelBlock];
   for (int64_t r = 0; r < rows; ++r) {
     const PanelRow& place = block.places[first + r];
+    float* row = sums[r] + offset;
     if (finishes) {
       finish(problem.epilogue,
              OperandsOf(problem, item, group.channel, bias, ResidualOf(problem, place, group, residual)),
-             group.channels, sums[r]);
+             group.channels, row);
     }
-    if (block.writes_rows && is_ragged) {
+    if (is_copied) {
       float* output = problem.output + place.output + group.channel;
-      for (int64_t j = 0; j < group.channels; ++j) output[j] = sums[r][j];
+      for (int64_t j = 0; j < group.channels; ++j) output[j] = row[j];
     }
+  }
+}
+
+void RunTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, const PanelGroup& group,
+             int64_t tile, const float* bias) {
+  const int64_t padded = PaddedRows(block.first_row(tile + 1) - block.first_row(tile));
+  const bool is_copied = block.writes_rows && group.channels != group.width();
+  float* edge[kPanelTileRows];
+  float* const* sums = block.outputs + tile * kPanelTileRows;
+  int64_t offset = block.writes_rows ? group.channel : 0;
+  if (is_copied) {
+    for (int64_t r = 0; r < padded; ++r) edge[r] = block.edge + r * group.width();
+    sums = edge;
+    offset = 0;
+  }
+  const int64_t panel_stride = problem.num_taps() * problem.in_per_group() * kChannelBlock;
+  const int64_t panels = num_channel_blocks(problem.out_per_group());
+  const bool starts_with_bias = bias != nullptr && problem.epilogue.scale == nullptr;
+  const PanelTile operands{block.inputs + tile * block.num_segments * kPanelTileRows,
+                           item.phase->weight_offsets.data(),
+                           item.phase->segments.empty() ? 0 : block.num_segments,
+                           block.depth,
+                           problem.weight + (item.group * panels + group.first_panel) * panel_stride,
+                           panel_stride,
+                           starts_with_bias ? bias + item.group * problem.out_per_group() + group.channel : nullptr,
+                           sums,
+                           offset};
+  PanelTileFunctionFor(padded, group.panels, group.is_narrow)(operands);
+  if (is_copied || NeedsFinish(problem.epilogue)) {
+    FinishTile(problem, item, block, group, tile, bias, sums, offset, is_copied);
   }
 }
 
 // Writes the rows of block.block to an output whose channels are apart.
 void ScatterBlock(const ConvolutionProblem& problem, const PanelBlock& block, const PanelGroup& group) {
-  const int64_t width = group.panels * kChannelBlock;
   const int64_t channel_stride = problem.output_layout.channel_stride;
   for (int64_t r = 0; r < block.rows;) {
     int64_t end = r + 1;
     while (end < block.rows && block.places[end].output == block.places[end - 1].output + 1) ++end;
-    TransposeRows(block.block + r * width, width, end - r, group.channels,
+    TransposeRows(block.block + r * kBlockStride, kBlockStride, end - r, group.channels,
                   problem.output + block.places[r].output + group.channel * channel_stride, channel_stride);
     r = end;
   }
 }
 
+// Weights of at most so many floats (256 KiB) stay in the L2 cache while all of them meet one tile after another, whose
+// rows of output are written whole. Larger ones meet all tiles a group of panels at a time.
+constexpr int64_t kResidentWeights = 64 << 10;
+
+// The group of panels that begins with `panel`.
+PanelGroup GroupAt(const ConvolutionProblem& problem, const PanelItem& item, int64_t widest, int64_t panel) {
+  const int64_t channels = problem.out_per_group();
+  const int64_t rest = channels % kChannelBlock;
+  const bool ends_narrow = rest != 0 && rest <= kNarrowColumns;
+  const int64_t wide_end = ends_narrow ? std::min(item.panel_end, channels / kChannelBlock) : item.panel_end;
+  const bool is_narrow = panel == wide_end;
+  int64_t panels = is_narrow ? 1 : widest;
+  while (!is_narrow && panels > wide_end - panel) panels /= 2;
+  const int64_t channel = panel * kChannelBlock;
+  return {panel, panels, channel, std::min(panels * kChannelBlock, channels - channel), is_narrow};
+}
+
 void RunPanelItem(const ConvolutionProblem& problem, const PanelItem& item, const float* bias, float* workspace) {
   Parts parts(workspace);
   const PanelBlock block = CutWorkspace(problem, *item.phase, item.pixel_end - item.pixel_begin, parts);
-  if (block.zeros != nullptr) std::fill_n(const_cast<float*>(block.zeros), problem.in_per_group(), 0.0f);
   PlaceRows(problem, item, block);
   const int64_t widest = TilePanels(PaddedRows((block.rows + block.num_tiles - 1) / block.num_tiles));
-  for (int64_t panel = item.panel_begin; panel < item.panel_end;) {
-    int64_t panels = widest;
-    while (panels > item.panel_end - panel) panels /= 2;
-    const int64_t channel = panel * kChannelBlock;
-    const PanelGroup group{panel, panels, channel, std::min(panels * kChannelBlock, problem.out_per_group() - channel)};
-    for (int64_t tile = 0; tile < block.num_tiles; ++tile) RunTile(problem, item, block, group, tile, bias);
-    if (!block.writes_rows) ScatterBlock(problem, block, group);
-    panel += panels;
+  const int64_t weights =
+      (item.panel_end - item.panel_begin) * kChannelBlock * problem.num_taps() * problem.in_per_group();
+  // Rows that are not written in place are gathered for a group of panels at a time.
+  const int64_t tiles_at_once = block.writes_rows && weights <= kResidentWeights ? 1 : block.num_tiles;
+  for (int64_t begin = 0; begin < block.num_tiles; begin += tiles_at_once) {
+    for (int64_t panel = item.panel_begin; panel < item.panel_end;) {
+      const PanelGroup group = GroupAt(problem, item, widest, panel);
+      for (int64_t t = begin; t < begin + tiles_at_once; ++t) RunTile(problem, item, block, group, t, bias);
+      if (!block.writes_rows) ScatterBlock(problem, block, group);
+      panel += group.panels;
+    }
   }
 }
 

@@ -8,21 +8,32 @@
 
 namespace qx::kernels {
 
-// A phase of all dimensions: its output pixels, and the taps that each of them sums over.
+// Where the elements of a window come from.
+enum class WindowSource : uint8_t {
+  kTaps,      // each tap is a run of channels in the input
+  kLines,     // each line of taps is a run of taps and channels, copied where it crosses the edge of the image
+  kGathered,  // the whole window is copied
+};
+
+// A phase of all dimensions: its output pixels, and the runs of input elements that each of them sums over.
 struct PanelPhase {
-  struct Tap {
-    SpatialSizes offset = {};  // added to the input position of a pixel
+  struct Segment {
+    SpatialSizes offset = {};  // of its first tap, added to the input position of a pixel
     int64_t input_offset = 0;  // the same in elements
   };
   std::array<DimPhase, kMaxSpatialDims> dims;
-  std::vector<Tap> taps;
-  std::vector<int64_t> weight_offsets;  // of each tap in a panel
+  WindowSource source = WindowSource::kTaps;
+  std::vector<Segment> segments;
+  std::vector<int64_t> weight_offsets;  // of each segment in a panel
+  int64_t taps_per_segment = 1;
   // Pixels with interior_begin <= index < interior_end in each dimension read no padding.
   SpatialSizes interior_begin = {}, interior_end = {};
-  // The windows' elements are copied to rows of a buffer before they are multiplied.
-  bool gathers = false;
 
   int64_t num_pixels() const { return dims[0].count * dims[1].count * dims[2].count; }
+  // Pixels of an output line that read padding to the left or right.
+  int64_t num_edge_columns() const {
+    return dims[2].count - (interior_end[2] > interior_begin[2] ? interior_end[2] - interior_begin[2] : 0);
+  }
 };
 
 struct PanelItem {

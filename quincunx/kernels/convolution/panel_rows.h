@@ -10,31 +10,18 @@ namespace qx::kernels {
 // An output pixel: the input position of its tap at offset 0, the elements from the start of input and output.
 struct PanelRow {
   SpatialSizes position;
-  int64_t input = 0;
-  int64_t output = 0;
-  int64_t residual = 0;
-  bool is_interior = false;
+  int64_t input;
+  int64_t output;
+  int64_t residual;
+  bool is_interior;     // reads no padding
+  bool is_edge_column;  // reads padding to the left or right
 };
 
-// Steps through the pixels of a phase in row-major order.
-class PanelRowCursor {
- public:
-  PanelRowCursor(const ConvolutionProblem& problem, const PanelItem& item, int64_t pixel);
-  PanelRow row() const;
-  void advance();
+// The rows of pixels [item.pixel_begin, item.pixel_end).
+void place_rows(const ConvolutionProblem& problem, const PanelItem& item, PanelRow* rows);
 
- private:
-  const ConvolutionProblem& problem_;
-  const PanelPhase& phase_;
-  int64_t input_base_, output_base_, residual_base_;
-  SpatialSizes index_;
-};
-
-// The element that `tap` of `row` reads first; `zeros` where it lies in the padding.
+// The first element of `segment` in the window of `row`, or null where its first tap lies in the padding.
 const float* window_element(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row,
-                            const PanelPhase::Tap& tap, const float* zeros);
-
-// Copies the windows' elements, tap by tap.
-void gather_window(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row, float* elements);
+                            const PanelPhase::Segment& segment);
 
 }  // namespace qx::kernels

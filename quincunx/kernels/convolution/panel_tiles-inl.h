@@ -34,6 +34,8 @@ inline constexpr int64_t kPanelTileRows = 6;
 inline constexpr int64_t kPanelTileRows = 2;
 #endif
 inline constexpr int64_t kMaxTilePanels = 8;
+// A last panel of at most so many channels takes narrower vectors, of which cores start more in a cycle.
+inline constexpr int64_t kNarrowColumns = 8;
 
 constexpr int64_t PaddedRows(int64_t rows) { return rows == 1 ? 1 : (rows + 1) / 2 * 2; }
 
@@ -50,32 +52,39 @@ constexpr int64_t TilePanels([[maybe_unused]] int64_t rows) {
 }
 
 struct PanelTile {
-  const float* const* rows;       // [num_taps][padded rows]
-  const int64_t* weight_offsets;  // [num_taps]
-  int64_t num_taps;
+  const float* const* rows;       // [num_segments][padded rows]
+  const int64_t* weight_offsets;  // [num_segments]
+  int64_t num_segments;
   int64_t depth;  // elements of a row
   const float* weight;
   int64_t panel_stride;
   const float* initial;  // what the sums start with, or null
   float* const* sums;    // [padded rows]
+  int64_t sums_offset;   // added to each
 };
 using PanelTileFunction = void (*)(const PanelTile&);
 
-template <int kRows, int kPanels>
+// The first kWidth columns of each panel.
+template <int kRows, int kPanels, int kWidth>
 void MultiplyPanelTile(const PanelTile& tile) {
-  const hn::CappedTag<float, kChannelBlock> d;
+  const hn::CappedTag<float, kWidth> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  constexpr int kVectorsPerPanel = static_cast<int>(kChannelBlock) / kLanes;
+  constexpr int kVectorsPerPanel = kWidth / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   V sums[kRows][kVectors];
+  // The lines that the sums go to arrive while they are computed.
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int c = 0; c < kPanels; ++c)
+        __builtin_prefetch(tile.sums[r] + tile.sums_offset + c * kChannelBlock, 1, 3);
+  }
   QX_UNROLL for (int v = 0; v < kVectors; ++v) {
     const V start = tile.initial != nullptr ? hn::LoadU(d, tile.initial + v * kLanes) : hn::Zero(d);
     QX_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
   }
   const int64_t panel_stride = tile.panel_stride;
   const int64_t depth = tile.depth;
-  for (int64_t t = 0; t < tile.num_taps; ++t) {
+  for (int64_t t = 0; t < tile.num_segments; ++t) {
     const float* HWY_RESTRICT a[kRows];
     QX_UNROLL for (int r = 0; r < kRows; ++r) a[r] = tile.rows[t * kRows + r];
     const float* HWY_RESTRICT b = tile.weight + tile.weight_offsets[t];
@@ -92,32 +101,35 @@ void MultiplyPanelTile(const PanelTile& tile) {
     }
   }
   QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    float* HWY_RESTRICT row = tile.sums[r];
+    float* row = tile.sums[r] + tile.sums_offset;
     QX_UNROLL for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[r][v], d, row + v * kLanes);
   }
 }
 
 template <int kRows>
-PanelTileFunction PanelTileFunctionForRows(int64_t rows, int64_t panels) {
+PanelTileFunction PanelTileFunctionForRows(int64_t rows, int64_t panels, bool is_narrow) {
   if constexpr (kRows > 1) {
-    if (rows < kRows) return PanelTileFunctionForRows<(kRows == 2 ? 1 : kRows - 2)>(rows, panels);
+    if (rows < kRows) return PanelTileFunctionForRows<(kRows == 2 ? 1 : kRows - 2)>(rows, panels, is_narrow);
   }
+  constexpr int kWidth = static_cast<int>(kChannelBlock);
   constexpr int64_t kWidest = TilePanels(kRows);
+  if (is_narrow) return &MultiplyPanelTile<kRows, 1, static_cast<int>(kNarrowColumns)>;
   if constexpr (kWidest >= 8) {
-    if (panels == 8) return &MultiplyPanelTile<kRows, 8>;
+    if (panels == 8) return &MultiplyPanelTile<kRows, 8, kWidth>;
   }
   if constexpr (kWidest >= 4) {
-    if (panels == 4) return &MultiplyPanelTile<kRows, 4>;
+    if (panels == 4) return &MultiplyPanelTile<kRows, 4, kWidth>;
   }
   if constexpr (kWidest >= 2) {
-    if (panels == 2) return &MultiplyPanelTile<kRows, 2>;
+    if (panels == 2) return &MultiplyPanelTile<kRows, 2, kWidth>;
   }
-  return &MultiplyPanelTile<kRows, 1>;
+  return &MultiplyPanelTile<kRows, 1, kWidth>;
 }
 
-// `padded_rows` is of PaddedRows, `panels` a power of two up to TilePanels(padded_rows).
-inline PanelTileFunction PanelTileFunctionFor(int64_t padded_rows, int64_t panels) {
-  return PanelTileFunctionForRows<static_cast<int>(kPanelTileRows)>(padded_rows, panels);
+// `padded_rows` is of PaddedRows, `panels` a power of two up to TilePanels(padded_rows). Narrow: one panel, of which
+// the first kNarrowColumns count.
+inline PanelTileFunction PanelTileFunctionFor(int64_t padded_rows, int64_t panels, bool is_narrow) {
+  return PanelTileFunctionForRows<static_cast<int>(kPanelTileRows)>(padded_rows, panels, is_narrow);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -16,16 +16,24 @@ constexpr int64_t kMaxTilesPerBlock = 8;
 // Below this many multiply-adds a second thread costs more than it saves.
 constexpr int64_t kMinParallelWork = 1 << 17;
 constexpr int64_t kItemsPerThread = 4;
-// Windows of fewer channels are gathered: a run of so few elements costs more to start than to copy.
-constexpr int64_t kMinDirectChannels = 8;
+// With fewer channels a run of one tap is too short to start: whole lines of taps, or copies of windows, are longer.
+constexpr int64_t kMinChannelsOfRun = 16;
 // Pixels a multiple of so many floats (4096 bytes) apart share a set of the L1 cache, which has fewer ways than a tile
 // has rows.
 constexpr int64_t kAliasedFloats = 1024;
 
-bool gathers(const ConvolutionProblem& problem) {
-  if (problem.transposed) return false;
-  if (problem.num_taps() > 1) return problem.in_per_group() < kMinDirectChannels;
-  return problem.out_pixels() > 1 && problem.input_layout.strides[2] * problem.stride[2] % kAliasedFloats == 0;
+WindowSource source_of(const ConvolutionProblem& problem) {
+  const int64_t channels = problem.in_per_group();
+  const int64_t pixel = problem.input_layout.strides[2];
+  if (problem.transposed) return WindowSource::kTaps;
+  if (problem.num_taps() == 1) {
+    const bool is_aliased = problem.out_pixels() > 1 && pixel * problem.stride[2] % kAliasedFloats == 0;
+    return is_aliased ? WindowSource::kGathered : WindowSource::kTaps;
+  }
+  if (channels >= kMinChannelsOfRun) return WindowSource::kTaps;
+  const bool has_lines = problem.kernel[2] > 1 && problem.dilation[2] == 1 && pixel == channels &&
+                         (problem.num_previous == 0 || problem.previous_layout.strides[2] == channels);
+  return has_lines ? WindowSource::kLines : WindowSource::kGathered;
 }
 
 // The pixels of one dimension for which every tap lies inside of the input.
@@ -44,14 +52,16 @@ void set_interior(const ConvolutionProblem& problem, int dim, PanelPhase& phase)
 PanelPhase phase_of(const ConvolutionProblem& problem, const DimPhase& z, const DimPhase& y, const DimPhase& x) {
   PanelPhase phase;
   phase.dims = {z, y, x};
-  phase.gathers = gathers(problem);
+  phase.source = source_of(problem);
+  if (phase.source == WindowSource::kLines) phase.taps_per_segment = problem.kernel[2];
   for (int i = 0; i < kMaxSpatialDims; ++i) set_interior(problem, i, phase);
   const SpatialSizes& strides = problem.input_layout.strides;
   for (const DimPhase::Tap& a : z.taps) {
     for (const DimPhase::Tap& b : y.taps) {
-      for (const DimPhase::Tap& c : x.taps) {
+      for (size_t i = 0; i < x.taps.size(); i += static_cast<size_t>(phase.taps_per_segment)) {
+        const DimPhase::Tap& c = x.taps[i];
         const int64_t index = (a.index * problem.kernel[1] + b.index) * problem.kernel[2] + c.index;
-        phase.taps.push_back(
+        phase.segments.push_back(
             {{a.offset, b.offset, c.offset}, a.offset * strides[0] + b.offset * strides[1] + c.offset * strides[2]});
         phase.weight_offsets.push_back(index * problem.in_per_group() * kChannelBlock);
       }
@@ -78,7 +88,8 @@ struct Grid {
 Grid grid_for(const ConvolutionProblem& problem, const PanelPhase& phase, int64_t threads) {
   const int64_t tile = panel_tile_rows();
   const int64_t tiles = (phase.num_pixels() + tile - 1) / tile;
-  const int64_t row_floats = problem.in_per_group() * (phase.gathers ? problem.num_taps() : 1);
+  const bool is_gathered = phase.source == WindowSource::kGathered;
+  const int64_t row_floats = problem.in_per_group() * (is_gathered ? problem.num_taps() : 1);
   const int64_t most = std::clamp<int64_t>(kBlockFloats / (row_floats * tile), 1, kMaxTilesPerBlock);
   Grid grid{};
   grid.row_blocks = (tiles + most - 1) / most;

@@ -137,7 +137,19 @@ install_peers() {
   local environment=$PWD/.venv-peers
   [ -x "$environment/bin/python" ] || "$PYTHON" -m venv "$environment"
   "$environment/bin/python" -m pip install --disable-pip-version-check -q -r cmake/requirements-peers.txt
-  say "the peers are in .venv-peers: $(packages_in cmake/requirements-peers.txt | xargs)"
+  install_debian_peers "$environment/debian"
+  say "the peers are in .venv-peers: $(packages_in cmake/requirements-peers.txt | xargs) $DEBIAN_PEERS"
+}
+
+# Unpacked beside the wheels: nothing of them enters the system. libxsmm comes as an archive only.
+DEBIAN_PEERS="libdnnl2 ocl-icd-libopencl1 libxsmm-dev"
+install_debian_peers() {
+  [ ! -f "$1/libxsmm.so" ] || return 0
+  rm -rf "$1" && mkdir -p "$1/packages"
+  (cd "$1/packages" && { apt-get download $DEBIAN_PEERS || { apt-get update && apt-get download $DEBIAN_PEERS; }; })
+  for package in "$1"/packages/*.deb; do dpkg -x "$package" "$1"; done
+  g++ -shared -o "$1/libxsmm.so" -Wl,--whole-archive "$1/usr/lib/libxsmm.a" -Wl,--no-whole-archive \
+    "$1/usr/lib/libxsmmnoblas.a" -ldl -lpthread
 }
 
 run_step() {

@@ -1,98 +1,114 @@
-"""The f32 matrix product with a packed weight against MKL (plain and with its own packing) and OpenBLAS."""
+"""The f32 matrix product with a packed weight against the best of MKL, OpenBLAS, oneDNN and libxsmm."""
 
 import functools
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Sequence
 
 import torch
-from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
-from quincunx.cli.bench.rounds import interleave
-from quincunx.cli.bench.row import Measurement
+from quincunx.cli.bench.rounds import Rounds, interleave
+from quincunx.cli.bench.row import Measurement, best_peer
 
-from . import openblas
+from .gemm_peers import calls_for, load_peers, threads_of
+from .gemm_shapes import SHAPES, Shape
 
-# Rows, columns, inner: linear layers of transformers, a vector, a square, a Newton-Schulz product.
-SHAPES = (
-    (512, 768, 768),
-    (2048, 2048, 2048),
-    (128, 3072, 768),
-    (128, 768, 3072),
-    (197, 768, 768),
-    (1, 3072, 768),
-    (24, 24, 10240),
-)
 THREADS = (1, 2)
 # After a call the threads of each library spin on the cores of the next one: OpenBLAS's for 2^26 cycles, about 25 ms.
-_PAUSE_S = 0.06
+_PAUSE_S, _QUICK_PAUSE_S = 0.06, 0.03
+# Products of this many operations take a quarter of a second: fewer rounds.
+_MANY_OPERATIONS = 1e10
+GEOMEAN_ID = "gemm_geomean"
+# Rows of the sequences and images of batch 1, and weights that the L3 cache holds.
+_MKL_ROWS = range(128, 198)
+_CACHED_WEIGHT_BYTES = 10 << 20
 
 
-def row_id(shape: tuple[int, int, int]) -> str:
-    return "gemm_" + "x".join(str(size) for size in shape)
+def mkl_id(shape: Shape) -> str:
+    return f"{shape.row_id}_mkl"
 
 
-def _mkl_packed(a: torch.Tensor, weight: torch.Tensor) -> Callable[[], torch.Tensor] | None:
-    """torch's linear with a weight in MKL's own packing, where this torch has MKL."""
-    if not torch.backends.mkl.is_available():
-        return None
-    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, a.shape[0])
-    return lambda: torch.ops.mkl._mkl_linear(a, packed, weight, None, a.shape[0])
+def vector_id(shape: Shape, threads: int) -> str:
+    return f"{shape.row_id}_vector" + ("" if threads == 1 else f"_{threads}_threads")
 
 
-def _check(calls: dict[str, Callable[[], torch.Tensor]], expected: torch.Tensor, inner: int) -> None:
-    """A wrong product is not worth timing. Bound: `inner` roundings of sums of normal numbers, far from tight."""
-    for name, call in calls.items():
-        difference = (call().double() - expected).abs().max().item()
-        if not difference <= inner * 2.0**-20:
-            raise RuntimeError(f"{name} computes another product: it differs by {difference:.3g}")
+def rounds_for(shape: Shape, threads: int, context: Context) -> Rounds:
+    pause_s = (_QUICK_PAUSE_S if context.quick else _PAUSE_S) if threads > 1 else 0.0
+    rounds = context.rounds(pause_s=pause_s)
+    return Rounds(3, 0.0, pause_s) if shape.operations > _MANY_OPERATIONS else rounds
 
 
-def calls_for(shape: tuple[int, int, int], peer: openblas.OpenBlas) -> dict[str, Callable[[], torch.Tensor]]:
-    """The same product by ours and by each peer."""
-    load_operators()
-    rows, columns, inner = shape
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(rows, inner, generator=generator)
-    b = torch.randn(inner, columns, generator=generator)
-    weight = b.t().contiguous()
-    packed = torch.ops.quincunx.pack_linear_weight(weight)
-    mkl_output, blas_output = torch.empty(rows, columns), torch.empty(rows, columns)
-
-    def call_openblas() -> torch.Tensor:
-        peer.matmul(a, b, blas_output)
-        return blas_output
-
-    calls = {
-        "ours": lambda: torch.ops.quincunx.packed_linear(a, packed, columns),
-        "MKL": lambda: torch.mm(a, b, out=mkl_output),
-        peer.name: call_openblas,
-    }
-    if (mkl_packed := _mkl_packed(a, weight)) is not None:
-        calls["MKL, packed"] = mkl_packed
-    _check(calls, a.double() @ b.double(), inner)
-    return calls
+def _against_mkl(shape: Shape, threads: int, ours: list[float], peers: dict[str, list[float]]) -> list[Measurement]:
+    """The rows that name MKL alone as their peer."""
+    mkl = {name: costs for name, costs in peers.items() if name.startswith("MKL")}
+    giga_of = functools.partial(_giga_operations, shape)
+    rows = []
+    if shape.rows in _MKL_ROWS and mkl:
+        rows.append(Measurement(mkl_id(shape), f"{_name(shape)}, MKL", "GF/s", ours, mkl, threads, value_of=giga_of))
+    if shape.rows == 1 and shape.weight_bytes <= _CACHED_WEIGHT_BYTES and mkl:
+        row_id = vector_id(shape, threads)
+        rows.append(Measurement(row_id, f"{_name(shape)}, MKL", "GF/s", ours, mkl, threads, value_of=giga_of))
+    return rows
 
 
-def measure(shape: tuple[int, int, int], threads: int, context: Context) -> list[Measurement]:
-    peer = openblas.load(context.checkout)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    peer.set_num_threads(threads)
-    try:
-        pause_s = _PAUSE_S if threads > 1 else 0.0
-        with torch.inference_mode():
-            seconds = interleave(calls_for(shape, peer), context.rounds(pause_s=pause_s))
-    finally:
-        torch.set_num_threads(before)
-        peer.set_num_threads(1)
-    rows, columns, inner = shape
-    gflop = 2e-9 * rows * columns * inner
-    name = f"gemm f32 {rows} x {columns} x {inner}, packed weight"
+def _name(shape: Shape) -> str:
+    return f"gemm f32 {shape.rows} x {shape.columns} x {shape.inner} ({shape.network}), packed weight"
+
+
+def _giga_operations(shape: Shape, seconds: float) -> float:
+    return 1e-9 * shape.operations / seconds
+
+
+# Threads -> shape -> (ours, best peer): what the row of the mean is made of.
+_taken: dict[int, dict[Shape, tuple[float, float]]] = {count: {} for count in THREADS}
+
+
+def measure(shape: Shape, threads: int, context: Context) -> list[Measurement]:
+    peers = load_peers(context.checkout)
+    with threads_of(peers, threads), torch.inference_mode():
+        seconds = interleave(calls_for(shape, peers), rounds_for(shape, threads, context))
     ours = seconds.pop("ours")
-    return [Measurement(row_id(shape), name, "GF/s", ours, seconds, threads, value_of=lambda cost: gflop / cost)]
+    giga_of = functools.partial(_giga_operations, shape)
+    row = Measurement(shape.row_id, _name(shape), "GF/s", ours, seconds, threads, value_of=giga_of)
+    best = best_peer(row)
+    _taken[threads][shape] = statistics.median(ours), statistics.median(seconds[best])
+    return [row, *_against_mkl(shape, threads, ours, seconds)]
 
 
-TASKS = tuple(
-    Task((row_id(shape),), functools.partial(measure, shape, threads), threads, cores=threads)
-    for shape in SHAPES
-    for threads in THREADS
+def geomean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def measure_geomean(threads: int, context: Context) -> list[Measurement]:
+    """The mean of the rows before it; fails where one of them is missing."""
+    del context
+    taken = _taken[threads]
+    missing = [str(shape) for shape in SHAPES if shape not in taken]
+    if missing:
+        raise RuntimeError(f"no time was taken of {', '.join(missing)}")
+    ours, peers = geomean([pair[0] for pair in taken.values()]), geomean([pair[1] for pair in taken.values()])
+    name = f"gemm f32, geometric mean of {len(taken)} shapes"
+    return [
+        Measurement(
+            GEOMEAN_ID, name, "us", [ours], {"best of each shape": [peers]}, threads, value_of=lambda cost: cost * 1e6
+        )
+    ]
+
+
+def _ids(shape: Shape, threads: int) -> tuple[str, ...]:
+    ids = [shape.row_id]
+    if shape.rows in _MKL_ROWS:
+        ids.append(mkl_id(shape))
+    if shape.rows == 1 and shape.weight_bytes <= _CACHED_WEIGHT_BYTES:
+        ids.append(vector_id(shape, threads))
+    return tuple(ids)
+
+
+TASKS = (
+    *(
+        Task(_ids(shape, threads), functools.partial(measure, shape, threads), threads, cores=threads)
+        for shape in SHAPES
+        for threads in THREADS
+    ),
+    *(Task((GEOMEAN_ID,), functools.partial(measure_geomean, threads), threads, cores=0) for threads in THREADS),
 )

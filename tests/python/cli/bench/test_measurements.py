@@ -13,7 +13,10 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 # Importing them needs the checkout on the path.
 load_capability("kernels", CHECKOUT)
 from benchmarks.activation import region_rows  # noqa: E402
-from benchmarks.kernels import gemm_rows, newton_schulz_rows, openblas  # noqa: E402
+from benchmarks.kernels import gemm_peers, gemm_rows, newton_schulz_rows  # noqa: E402
+from benchmarks.kernels.gemm_shapes import SHAPES, Shape  # noqa: E402
+
+TINY = Shape("none", 5, 18, 7)
 
 
 class FakePeer:
@@ -24,26 +27,48 @@ class FakePeer:
     def __init__(self, factor: float) -> None:
         self._factor = factor
 
-    def matmul(self, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> None:
-        torch.mm(a, b, out=output).mul_(self._factor)
+    def set_num_threads(self, count: int) -> None:
+        pass
+
+    def product(self, a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor):
+        return lambda: (a @ weight.t()).mul_(self._factor)
+
+
+def peers_are_installed() -> bool:
+    try:
+        gemm_peers.check_installed(CHECKOUT)
+    except RuntimeError:
+        return False
+    return True
 
 
 def test_all_sides_of_a_product_agree():
-    calls = gemm_rows.calls_for((5, 18, 7), FakePeer(1.0))
-    assert {"ours", "MKL", "a peer"} <= set(calls)
+    assert set(gemm_peers.calls_for(TINY, [FakePeer(1.0)])) == {"ours", "a peer"}
 
 
 def test_peer_that_computes_something_else_is_refused():
     with pytest.raises(RuntimeError, match="a peer computes another product"):
-        gemm_rows.calls_for((5, 18, 7), FakePeer(1.01))
+        gemm_peers.calls_for(TINY, [FakePeer(1.01)])
 
 
-@pytest.mark.skipif(openblas.library_path(CHECKOUT) is None, reason="no .venv-peers; `make bench-peers` makes it")
-def test_tiny_product_is_measured_against_openblas():
-    (row,) = gemm_rows.measure((5, 18, 7), 1, Context(CHECKOUT, quick=True))
-    assert any(name.startswith("OpenBLAS") for name in row.peers)
+def test_the_table_has_forty_shapes_from_one_row_to_4096():
+    assert len(SHAPES) == len(set(SHAPES)) == 40
+    assert min(shape.rows for shape in SHAPES) == 1
+    assert max(shape.rows for shape in SHAPES) == 4096
+
+
+@pytest.mark.skipif(not peers_are_installed(), reason="a peer is missing; `make bench-peers` installs them")
+def test_tiny_product_is_measured_against_every_peer():
+    (row,) = gemm_rows.measure(TINY, 1, Context(CHECKOUT, quick=True))
+    kinds = {name.split()[0].rstrip(",") for name in row.peers}
+    assert kinds == {"MKL", "OpenBLAS", "oneDNN", "libxsmm"}
     assert all(len(costs) == len(row.ours) for costs in row.peers.values())
     assert row.value_of(row.ours[0]) > 0
+
+
+def test_the_mean_of_the_table_fails_where_a_shape_is_missing():
+    with pytest.raises(RuntimeError, match="no time was taken of"):
+        gemm_rows.measure_geomean(2, Context(CHECKOUT))
 
 
 def test_tiny_batch_is_measured_against_the_loop():

@@ -1,0 +1,119 @@
+"""The f32 matrix product against the machine: its peak, its read bandwidth, and the product without epilogue."""
+
+import functools
+from collections.abc import Callable
+
+import torch
+from quincunx._library import load_operators
+from quincunx.cli.bench.capability import Context, Task
+from quincunx.cli.bench.peak import load_reader
+from quincunx.cli.bench.rounds import interleave
+from quincunx.cli.bench.row import Measurement
+
+from . import read_bandwidth
+from .gemm_shapes import SHAPES, Shape
+
+_PAUSE_S = 0.02
+SQUARE = Shape("square", 2048, 2048, 2048)
+# A layer of BERT-base, whose inner dimension is short: the epilogue is a large part.
+LAYER = Shape("BERT-base", 128, 3072, 768)
+_CACHED_WEIGHT_BYTES = 10 << 20
+STREAMED = tuple(shape for shape in SHAPES if shape.rows == 1 and shape.weight_bytes > _CACHED_WEIGHT_BYTES)
+
+
+def peak_id(threads: int) -> str:
+    return "gemm_peak" if threads == 1 else f"gemm_peak_{threads}_threads"
+
+
+def bandwidth_id(shape: Shape) -> str:
+    return f"{shape.row_id}_bandwidth"
+
+
+def _operands(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
+    load_operators()
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(shape.rows, shape.inner, generator=generator)
+    weight = torch.randn(shape.columns, shape.inner, generator=generator)
+    return a, torch.ops.quincunx.pack_linear_weight(weight)
+
+
+class _Threads:
+    """PyTorch's number of threads inside, the old one after."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._before = torch.get_num_threads()
+        torch.set_num_threads(self._count)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._before)
+
+
+def measure_peak(threads: int, context: Context) -> list[Measurement]:
+    a, packed = _operands(SQUARE)
+    read_peak = load_reader(context.checkout)
+    ours, peak = [], []
+    with _Threads(threads), torch.inference_mode():
+        for _ in range(context.num_steps):
+            calls = {"ours": lambda: torch.ops.quincunx.packed_linear(a, packed, SQUARE.columns)}
+            rounds = context.rounds(pause_s=_PAUSE_S if threads > 1 else 0.0, sample_s=0.0)
+            ours += interleave(calls, rounds.__class__(1, 0.0, rounds.pause_s))["ours"]
+            peak.append(SQUARE.operations / (read_peak(threads) * 1e9))
+    name = f"gemm f32 {SQUARE}, packed weight, against the fused multiply-adds of the machine"
+    rate = {"FMA peak": peak}
+    return [
+        Measurement(
+            peak_id(threads), name, "GF/s", ours, rate, threads, value_of=lambda s: 1e-9 * SQUARE.operations / s
+        )
+    ]
+
+
+def measure_bandwidth(shape: Shape, threads: int, context: Context) -> list[Measurement]:
+    a, packed = _operands(shape)
+    calls: dict[str, Callable[[], object]] = {
+        "ours": lambda: torch.ops.quincunx.packed_linear(a, packed, shape.columns),
+        read_bandwidth.NAME: read_bandwidth.reader(context.checkout, packed, threads),
+    }
+    with _Threads(threads), torch.inference_mode():
+        seconds = interleave(calls, context.rounds(pause_s=_PAUSE_S if threads > 1 else 0.0))
+    ours = seconds.pop("ours")
+    name = f"gemm f32 {shape} ({shape.network}), against reading the weight"
+    giga = 1e-9 * shape.weight_bytes
+    return [Measurement(bandwidth_id(shape), name, "GB/s", ours, seconds, threads, value_of=lambda s: giga / s)]
+
+
+def epilogues() -> dict[str, dict[str, object]]:
+    """Name -> arguments of packed_linear."""
+    bias, residual = torch.randn(LAYER.columns), torch.randn(LAYER.rows, LAYER.columns)
+    activations = {name: {"bias": bias, "activation": name} for name in ("relu", "gelu_tanh", "gelu_erf", "silu")}
+    return {"bias": {"bias": bias}, "residual": {"residual": residual}, **activations}
+
+
+def measure_epilogue(name: str, context: Context) -> list[Measurement]:
+    a, packed = _operands(LAYER)
+    arguments = epilogues()[name]
+    calls = {
+        "ours": lambda: torch.ops.quincunx.packed_linear(a, packed, LAYER.columns, **arguments),
+        "without epilogue": lambda: torch.ops.quincunx.packed_linear(a, packed, LAYER.columns),
+    }
+    with _Threads(1), torch.inference_mode():
+        seconds = interleave(calls, context.rounds(sample_s=0.04))
+    ours = seconds.pop("ours")
+    text = f"gemm f32 {LAYER} with {' and '.join(arguments)}"
+    if "activation" in arguments:
+        text = f"gemm f32 {LAYER} with bias and {name}"
+    return [Measurement(f"gemm_epilogue_{name}", text, "us", ours, seconds, value_of=lambda s: s * 1e6)]
+
+
+_EPILOGUES = ("bias", "residual", "relu", "gelu_tanh", "gelu_erf", "silu")
+TASKS = (
+    *(Task((peak_id(count),), functools.partial(measure_peak, count), count, cores=count) for count in (1, 2)),
+    *(
+        Task((bandwidth_id(shape),), functools.partial(measure_bandwidth, shape, count), count, cores=count)
+        for shape in STREAMED
+        for count in (1, 2)
+    ),
+    *(Task((f"gemm_epilogue_{name}",), functools.partial(measure_epilogue, name)) for name in _EPILOGUES),
+)

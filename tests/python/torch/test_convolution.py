@@ -1,0 +1,161 @@
+"""torch.ops.quincunx.convolution and causal_convolution against torch in double precision."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from quincunx._library import load_operators
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_erf": functional.gelu,
+    "silu": functional.silu,
+    "hardswish": functional.hardswish,
+    "clamp": lambda x: x.clamp(-0.25, 1.5),
+}
+CHANNELS_LAST = {3: None, 4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.fixture(autouse=True)
+def operators():
+    load_operators()
+    torch.manual_seed(0)
+
+
+def random_configuration(generator: random.Random) -> dict:
+    """Arguments of torch's convolution, with shapes; those of grouped, depthwise and transposed ones among them."""
+    dims = generator.choice([1, 2, 2, 3])
+    groups = generator.choice([1, 1, 1, 2, 3])
+    channels = groups * generator.choice([1, 3, 8, 17, 20])
+    out_channels = groups * generator.choice([1, 3, 7, 16, 33])
+    if generator.random() < 0.2:
+        groups = channels = out_channels = generator.choice([2, 5, 16, 23, 44])
+
+    def sizes(low: int, high: int) -> list[int]:
+        return [generator.randint(low, high) for _ in range(dims)]
+
+    transposed = generator.random() < 0.3
+    stride, dilation = sizes(1, 3), sizes(1, 2)
+    steps = zip(stride, dilation, strict=True)
+    return {
+        "x": (generator.randint(1, 2), channels, *sizes(4, 12)),
+        "weight": (channels, out_channels // groups) if transposed else (out_channels, channels // groups),
+        "kernel": sizes(1, 4),
+        "stride": stride,
+        "padding": sizes(0, 2),
+        "dilation": dilation,
+        "transposed": transposed,
+        "output_padding": [generator.randint(0, max(step) - 1) if transposed else 0 for step in steps],
+        "groups": groups,
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_equals_torch(seed):
+    generator = random.Random(seed)
+    c = random_configuration(generator)
+    x, weight = torch.randn(c["x"]), torch.randn(*c["weight"], *c["kernel"])
+    if generator.random() < 0.5 and x.dim() > 3:
+        x = x.to(memory_format=CHANNELS_LAST[x.dim()])
+    bias = torch.randn(weight.shape[1] * c["groups"] if c["transposed"] else weight.shape[0])
+    arguments = [c[key] for key in ("stride", "padding", "dilation", "transposed", "output_padding", "groups")]
+    try:
+        expected = torch.convolution(x.double(), weight.double(), bias.double(), *arguments)
+    except RuntimeError:
+        with pytest.raises(RuntimeError, match="too small"):
+            torch.ops.quincunx.convolution(x, weight, bias, *arguments)
+        return
+    magnitude = torch.convolution(x.double().abs(), weight.double().abs(), bias.double().abs(), *arguments)
+    packed = torch.ops.quincunx.pack_convolution_weight(
+        weight, c["stride"], c["dilation"], c["groups"], c["transposed"], exact=True
+    )
+    # As many roundings as products, each of at most the sum of magnitudes.
+    bound = magnitude * (weight[0].numel() * weight.shape[0] + 2) * 2**-24
+    for y in (
+        torch.ops.quincunx.convolution(x, weight, bias, *arguments),
+        torch.ops.quincunx.convolution(x, packed, bias, *arguments, weight_shape=weight.shape),
+    ):
+        assert y.shape == expected.shape
+        assert torch.all((y.double() - expected).abs() <= bound)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_applies_the_epilogue(activation):
+    x, weight, bias, scale = torch.randn(2, 5, 7, 6), torch.randn(9, 5, 3, 3), torch.randn(9), torch.randn(9)
+    residual = torch.randn(2, 9, 7, 6)
+    act = ACTIVATIONS[activation]
+    total = functional.conv2d(x.double(), weight.double(), padding=1) * scale.double().view(-1, 1, 1)
+    total = total + bias.double().view(-1, 1, 1)
+    options = {"activation": activation, "clamp": [-0.25, 1.5], "scale": scale, "residual": residual}
+    y = torch.ops.quincunx.convolution(x, weight, bias, padding=[1], **options)
+    torch.testing.assert_close(y.double(), act(total) + residual.double(), rtol=0, atol=2e-5)
+    y = torch.ops.quincunx.convolution(x, weight, bias, padding=[1], **options, residual_first=True)
+    torch.testing.assert_close(y.double(), act(total + residual.double()), rtol=0, atol=2e-5)
+
+
+def test_padding_may_differ_by_side():
+    x, weight = torch.randn(1, 3, 6, 5), torch.randn(4, 3, 3, 2)
+    y = torch.ops.quincunx.convolution(x, weight, padding=[2, 0, 0, 1])
+    expected = functional.conv2d(functional.pad(x.double(), (0, 1, 2, 0)), weight.double())
+    torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-5)
+
+
+def test_winograd_is_near_and_exact_is_nearer():
+    x, weight = torch.randn(1, 64, 24, 24), torch.randn(64, 64, 3, 3)
+    expected = functional.conv2d(x.double(), weight.double(), padding=1)
+    largest = functional.conv2d(x.double().abs(), weight.double().abs(), padding=1).max()
+    pack = torch.ops.quincunx.pack_convolution_weight
+    fast, exact = pack(weight), pack(weight, exact=True)
+    assert fast.numel() > exact.numel()
+    errors = []
+    for packed in (fast, exact):
+        y = torch.ops.quincunx.convolution(x, packed, padding=[1], weight_shape=weight.shape)
+        errors.append(((y.double() - expected).abs().max() / largest).item())
+    assert errors[0] <= 2e-5
+    assert errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("chunks", [(1, 2, 4), (5, 2), (7,)])
+def test_causal_chunks_give_the_bits_of_the_whole(chunks):
+    x, weight, bias = torch.randn(1, 6, 7, 5, 4), torch.randn(8, 6, 3, 3, 3), torch.randn(8)
+    whole = functional.conv3d(functional.pad(x.double(), (1, 1, 1, 1, 2, 0)), weight.double(), bias.double())
+    expected, last = torch.ops.quincunx.causal_convolution(x, weight, bias, padding=[1, 1])
+    torch.testing.assert_close(expected.double(), whole, rtol=0, atol=1e-4)
+    assert torch.equal(last, x[:, :, -2:])
+    previous, outputs = None, []
+    for chunk in x.split(list(chunks), dim=2):
+        y, previous = torch.ops.quincunx.causal_convolution(chunk, weight, bias, previous, padding=[1, 1])
+        outputs.append(y)
+    assert torch.equal(torch.cat(outputs, dim=2), expected)
+
+
+def test_keeps_the_memory_order():
+    x, weight = torch.randn(2, 4, 5, 6), torch.randn(3, 4, 1, 1)
+    plain = torch.ops.quincunx.convolution(x, weight)
+    last = torch.ops.quincunx.convolution(x.to(memory_format=torch.channels_last), weight)
+    assert plain.is_contiguous()
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(plain, last.contiguous())
+
+
+def test_bad_input_names_the_argument():
+    x, weight = torch.randn(1, 3, 6, 6), torch.randn(4, 3, 3, 3)
+    op = torch.ops.quincunx.convolution
+    packed = torch.ops.quincunx.pack_convolution_weight(weight)
+    for arguments, options, message in (
+        ((x.double(), weight), {}, "TYPE_ERROR: x: expected a float32 tensor"),
+        ((x[0], weight), {}, "x: expected 4 dimensions, got 3"),
+        ((x, weight), {"stride": [0]}, "stride: expected 1 to"),
+        ((x, weight), {"stride": [1, 1, 1]}, "stride: expected one number or 2, got 3"),
+        ((x, weight), {"activation": "swish"}, 'activation: expected .* got "swish"'),
+        ((x, weight), {"activation": "clamp"}, "clamp: expected the least and the largest"),
+        ((x, weight, torch.randn(3)), {}, "bias: expected \\[4\\]"),
+        ((x, packed), {"weight_shape": [4, 3, 3, 5]}, "weight_shape, groups and transposed: expected those"),
+        ((x, torch.randn(400)), {"weight_shape": weight.shape}, "packed: expected what pack_convolution_weight wrote"),
+        ((x, packed), {}, "weight: expected one to three spatial dimensions"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            op(*arguments, **options)

@@ -36,9 +36,99 @@ def _layer_norm(x, weight=None, bias=None, eps=1e-5):
     return torch.empty_like(x)
 
 
+@torch.library.register_fake("quincunx::add_rms_norm")
+def _add_rms_norm(x, residual, weight=None, eps=1e-6):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::add_layer_norm")
+def _add_layer_norm(x, residual, weight=None, bias=None, eps=1e-5):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::modulated_rms_norm")
+def _modulated_rms_norm(x, weight, scale, shift, eps=1e-6):
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::modulated_layer_norm")
+def _modulated_layer_norm(x, scale, shift, eps=1e-5):
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::group_norm")
+def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5, silu=False):
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::unary")
+def _unary(x, function):
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::gated")
+def _gated(gate, up, function="silu"):
+    return torch.empty_like(gate)
+
+
 @torch.library.register_fake("quincunx::softmax")
 def _softmax(x, dim=-1):
     return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::log_softmax")
+def _log_softmax(x, dim=-1):
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("quincunx::cross_entropy")
+def _cross_entropy(logits, target, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    rows = logits.new_empty(logits.shape[0], dtype=torch.float32)
+    return torch.empty_like(rows) if reduction == "none" else rows.new_empty(()), rows
+
+
+@torch.library.register_fake("quincunx::cross_entropy_backward")
+def _cross_entropy_backward(
+    grad_loss, logits, target, log_sum_exp, ignore_index=-100, label_smoothing=0.0, reduction="mean"
+):
+    return torch.empty_like(logits)
+
+
+@torch.library.register_fake("quincunx::embedding")
+def _embedding(table, indices):
+    return table.new_empty((*indices.shape, table.shape[1]))
+
+
+@torch.library.register_fake("quincunx::embedding_bag")
+def _embedding_bag(table, indices, offsets, mode="sum"):
+    return table.new_empty((offsets.shape[0], table.shape[1]))
+
+
+@torch.library.register_fake("quincunx::top_k")
+def _top_k(x, k, dim=-1, largest=True):
+    shape = list(x.shape)
+    shape[dim] = k
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+@torch.library.register_fake("quincunx::sort")
+def _sort(x, dim=-1, descending=False):
+    return x.new_empty(x.shape), x.new_empty(x.shape, dtype=torch.int64)
+
+
+@torch.library.register_fake("quincunx::sample")
+def _sample(
+    logits,
+    temperature=1.0,
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    history=None,
+    seed=0,
+    step=0,
+):
+    return logits.new_empty(logits.shape[0], dtype=torch.int64)
 
 
 @torch.library.register_fake("quincunx::rope")
@@ -46,30 +136,31 @@ def _rope(x, cos, sin, interleaved=False, sequence_dim=1):
     return torch.empty_like(x)
 
 
-@torch.library.register_fake("quincunx::attention")
-def _attention(query, key, value, scale=None, causal=False, key_lengths=(), attn_mask=None):
+def _attention_results(query, value):
     # As the operator: the memory order of query where the head sizes agree.
     if query.shape[-1] == value.shape[-1]:
         output = torch.empty_like(query)
     else:
         output = query.new_empty((*query.shape[:-1], value.shape[-1]))
-    return output, query.new_empty(query.shape[:-1])
-
-
-def _decode_results(query, values):
-    # As the operator: the memory order of query where the head sizes agree.
-    if query.shape[-1] == values.shape[-1]:
-        output = torch.empty_like(query)
-    else:
-        output = query.new_empty((*query.shape[:-1], values.shape[-1]))
     return output, query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+@torch.library.register_fake("quincunx::attention")
+def _attention(query, key, value, scale=None, causal=False, key_lengths=(), attn_mask=None):
+    return _attention_results(query, value)
+
+
+@torch.library.register_fake("quincunx::variable_length_attention")
+def _variable_length_attention(query, key, value, query_starts, key_starts, scale=None, causal=False):
+    length, heads = query.shape[:2]
+    return query.new_empty((length, heads, value.shape[-1])), query.new_empty((heads, length), dtype=torch.float32)
 
 
 @torch.library.register_fake("quincunx::decode_attention")
 def _decode_attention(query, keys, values, key_lengths=None, scale=None):
-    return _decode_results(query, values)
+    return _attention_results(query, values)
 
 
 @torch.library.register_fake("quincunx::paged_decode_attention")
 def _paged_decode_attention(query, keys, values, block_table, key_lengths, scale=None):
-    return _decode_results(query, values)
+    return _attention_results(query, values)

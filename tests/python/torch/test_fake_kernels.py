@@ -18,6 +18,7 @@ def calls():
     q, k, v = torch.randn(2, 5, 4, 16).transpose(1, 2), torch.randn(2, 2, 7, 16), torch.randn(2, 2, 7, 3)
     packed = torch.ops.quincunx.pack_linear_weight(torch.randn(17, 8))
     cos, sin = torch.rand(5, 8), torch.rand(5, 8)
+    starts = torch.tensor([0, 1, 5]), torch.tensor([0, 3, 7], dtype=torch.int32)
     return [
         ("pack_linear_weight", (torch.randn(17, 8),)),
         ("pack_linear_weight", (torch.randn(8, 32).t(),)),
@@ -33,17 +34,52 @@ def calls():
         ("rope", (q, cos, sin, True, 2)),
         ("attention", (q, torch.randn(2, 2, 7, 16), torch.randn(2, 2, 7, 16))),
         ("attention", (q, k, v, 0.5, True, [7, 3])),
+        ("attention", (q.bfloat16(), k.bfloat16(), v.bfloat16())),
+        ("variable_length_attention", (q[0].transpose(0, 1), k[0].transpose(0, 1), v[0].transpose(0, 1), *starts)),
     ]
 
 
-@pytest.mark.parametrize("index", range(14))
+def row_calls():
+    """The same for norms, losses, activations and what turns tokens to vectors and back."""
+    x, half, rows = torch.randn(2, 3, 8), torch.randn(4, 6).bfloat16(), torch.randn(4, 6)
+    image = torch.randn(2, 4, 3, 5).to(memory_format=torch.channels_last)
+    scale, target = torch.randn(2, 1, 8), torch.tensor([0, 5, -100, 2])
+    table, tokens = torch.randn(9, 5), torch.tensor([[1, 2], [8, 0]])
+    return [
+        ("add_rms_norm", (x, x.clone(), torch.randn(8))),
+        ("add_layer_norm", (half, half.clone())),
+        ("modulated_rms_norm", (x, torch.randn(8), scale, scale.clone())),
+        ("modulated_layer_norm", (x, scale, scale.clone())),
+        ("group_norm", (image, 2, torch.randn(4), torch.randn(4), 1e-5, True)),
+        ("unary", (half.t(), "exp")),
+        ("gated", (x[..., :4], x[..., 4:], "silu")),
+        ("log_softmax", (x.transpose(0, 1), 0)),
+        ("cross_entropy", (rows, target)),
+        ("cross_entropy", (half, target, -100, 0.1, "none")),
+        ("cross_entropy_backward", (torch.tensor(1.0), half, target, half.float().logsumexp(1))),
+        ("embedding", (table, tokens)),
+        ("embedding_bag", (table, tokens.flatten(), torch.tensor([0, 3]), "mean")),
+        ("top_k", (x, 3)),
+        ("top_k", (half, 2, 0, False)),
+        ("sort", (x.transpose(0, 1), 1)),
+        ("sample", (rows, 0.8, 3)),
+    ]
+
+
+@pytest.mark.parametrize("index", range(17))
+def test_opcheck_of_row_operators(index):
+    name, arguments = row_calls()[index]
+    opcheck(getattr(torch.ops.quincunx, name).default, arguments)
+
+
+@pytest.mark.parametrize("index", range(16))
 def test_opcheck(index):
     name, arguments = calls()[index]
     opcheck(getattr(torch.ops.quincunx, name).default, arguments)
 
 
 def test_every_operator_of_models_has_one():
-    names = {name for name, _ in calls()}
+    names = {name for name, _ in calls() + row_calls()}
     registered = {
         schema.name.removeprefix("quincunx::")
         for schema in torch._C._jit_get_all_schemas()

@@ -54,3 +54,43 @@ def test_bad_input_names_the_argument():
         torch.ops.quincunx.rms_norm(x, torch.randn(5))
     with pytest.raises(RuntimeError, match="eps: expected a finite number that is not negative, got -1"):
         torch.ops.quincunx.layer_norm(x, eps=-1.0)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_norms_after_a_residual_equal_two_steps(dtype):
+    x, residual, weight = torch.randn(3, 40).to(dtype), torch.randn(3, 40).to(dtype), torch.randn(40).to(dtype)
+    y, total = torch.ops.quincunx.add_rms_norm(x, residual, weight, 1e-5)
+    assert torch.equal(total, x + residual)
+    assert torch.equal(y, torch.ops.quincunx.rms_norm(total, weight, 1e-5))
+    y, total = torch.ops.quincunx.add_layer_norm(x, residual, weight, weight)
+    assert torch.equal(total, x + residual)
+    assert torch.equal(y, torch.ops.quincunx.layer_norm(total, weight, weight))
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_modulated_norms_equal_torch(dtype):
+    x, weight = torch.randn(2, 5, 24).to(dtype), torch.randn(24).to(dtype)
+    scale, shift = torch.randn(2, 1, 24).to(dtype), torch.randn(2, 1, 24).to(dtype)
+    normal = torch.nn.functional.layer_norm(x.double(), (24,))
+    y = torch.ops.quincunx.modulated_layer_norm(x, scale, shift)
+    torch.testing.assert_close(
+        y.double(), normal * (1 + scale.double()) + shift.double(), rtol=1.01 * ROUNDING[dtype], atol=2**-18
+    )
+    normal = torch.nn.functional.rms_norm(x.double(), (24,), weight.double(), 1e-6)
+    y = torch.ops.quincunx.modulated_rms_norm(x, weight, scale, shift)
+    torch.testing.assert_close(
+        y.double(), normal * (1 + scale.double()) + shift.double(), rtol=1.01 * ROUNDING[dtype], atol=2**-18
+    )
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("silu", [False, True])
+def test_group_norm_equals_torch_in_its_memory_order(dtype, channels_last, silu):
+    x, weight, bias = torch.randn(2, 12, 5, 7).to(dtype), torch.randn(12).to(dtype), torch.randn(12).to(dtype)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    y = torch.ops.quincunx.group_norm(x, 3, weight, bias, 1e-5, silu)
+    assert y.stride() == x.stride()
+    expected = torch.nn.functional.group_norm(x.double(), 3, weight.double(), bias.double())
+    expected = torch.nn.functional.silu(expected) if silu else expected
+    torch.testing.assert_close(y.double(), expected, rtol=1.01 * ROUNDING[dtype], atol=2**-18)

@@ -17,17 +17,19 @@ struct AttentionResults {
   torch::stable::Tensor log_sum_exp;
 };
 
+inline void check_num_dims(std::string_view name, const torch::stable::Tensor& tensor, int64_t count) {
+  if (tensor.dim() == count) return;
+  throw_if_error(invalid_argument(std::string(name) + ": expected " + std::to_string(count) + " dimensions, got " +
+                                  kernel_float_view(name, tensor).to_string()));
+}
+
 // Memory for the output, of the dtype of query, and the log-sum-exp, float32: [B, H, S_q, D_v] and [B, H, S_q]. The
 // output keeps the memory order of query where the head sizes agree, so that [B, S, H, D] projections come back as
 // such.
 inline AttentionResults new_attention_results(const torch::stable::Tensor& query, const torch::stable::Tensor& value,
                                               std::string_view value_name = "value") {
-  for (const auto& [name, tensor] : {std::pair<std::string_view, const torch::stable::Tensor*>{"query", &query},
-                                     std::pair<std::string_view, const torch::stable::Tensor*>{value_name, &value}}) {
-    if (tensor->dim() == 4) continue;
-    const TensorView view = kernel_float_view(name, *tensor);
-    throw_if_error(invalid_argument(std::string(name) + ": expected 4 dimensions, got " + view.to_string()));
-  }
+  check_num_dims("query", query, 4);
+  check_num_dims(value_name, value, 4);
   const std::vector<int64_t> output_shape{query.size(0), query.size(1), query.size(2), value.size(3)};
   const std::vector<int64_t> lse_shape{query.size(0), query.size(1), query.size(2)};
   return {
@@ -37,20 +39,6 @@ inline AttentionResults new_attention_results(const torch::stable::Tensor& query
 
 inline std::optional<float> narrowed(std::optional<double> value) {
   return value.has_value() ? std::optional(static_cast<float>(*value)) : std::nullopt;
-}
-
-// A view of an int32 or int64 tensor on the CPU; throws a TYPE_ERROR that names `name` for any other.
-inline TensorView index_view(std::string_view name, const torch::stable::Tensor& tensor) {
-  using torch::headeronly::ScalarType;
-  const ScalarType type = tensor.scalar_type();
-  if (!tensor.is_cpu() || (type != ScalarType::Int && type != ScalarType::Long)) {
-    throw_if_error(type_error(std::string(name) + ": expected an int32 or int64 tensor on the CPU"));
-  }
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
-  return value_or_throw(
-      TensorView::strided(tensor.mutable_data_ptr(), type == ScalarType::Int ? DType::kInt32 : DType::kInt64,
-                          std::span(sizes.data(), sizes.size()), std::span(strides.data(), strides.size())));
 }
 
 // The numbers of an int32 or int64 vector.

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "quincunx/kernels/attention/attention_arguments.h"
 #include "quincunx/kernels/attention/attention_kernel.h"
 #include "quincunx/kernels/attention/packed_heads.h"
+#include "quincunx/kernels/attention/sequences.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -16,48 +18,52 @@ namespace {
 // Keys that a packing task handles at least.
 constexpr int64_t kPackKeys = 256;
 
-// One call of attention(): where each head's packed copy lies, and which block of queries is which task.
+// One call: where each head's packed copy lies, and which block of queries is which task.
 class Attention {
  public:
   Attention(const TensorView& query, const TensorView& key, const TensorView& value, const AttentionOptions& options,
-            const TensorView& output)
+            const TensorView& output, const std::vector<Sequence>& sequences)
       : query_(query),
         key_(key),
         value_(value),
         options_(options),
         output_(output),
-        scale_(options.scale.value_or(1 / std::sqrt(static_cast<float>(query.size(3))))),
-        padded_keys_(round_up_to_panel(key.size(2))),
-        keys_floats_(padded_keys_ * query.size(3)),
-        head_floats_(keys_floats_ + padded_keys_ * round_up_to_panel(value.size(3))),
-        query_blocks_((query.size(2) + kAttentionQueryBlock - 1) / kAttentionQueryBlock) {}
+        sequences_(sequences),
+        scale_(options.scale.value_or(1 / std::sqrt(static_cast<float>(query.size(3))))) {
+    int64_t most_keys = 0, most_queries = 0;
+    for (const Sequence& s : sequences) {
+      most_keys = std::max(most_keys, s.num_keys);
+      most_queries = std::max(most_queries, s.num_queries);
+    }
+    head_ = {round_up_to_panel(most_keys), query.size(3), value.size(3)};
+    query_blocks_ = (most_queries + kAttentionQueryBlock - 1) / kAttentionQueryBlock;
+  }
 
-  // The key/value heads of all batch items, a group at a time.
+  // The key/value heads of all sequences, a group at a time.
   Status run() {
-    return for_packed_heads(key_, value_, head_floats_, [this](int64_t first, int64_t count, float* packed) {
-      pack(first, count, packed);
-      attend(first, count, packed);
-    });
+    const int64_t num_heads = static_cast<int64_t>(sequences_.size()) * key_.size(1);
+    return for_packed_heads(key_, value_, num_heads, head_.floats(),
+                            [this](int64_t first, int64_t count, float* packed) {
+                              pack(first, count, packed);
+                              attend(first, count, packed);
+                            });
   }
 
  private:
-  int64_t num_keys(int64_t batch) const {
-    return options_.key_lengths.empty() ? key_.size(2) : options_.key_lengths[static_cast<size_t>(batch)];
-  }
+  const Sequence& sequence(int64_t index) const { return sequences_[static_cast<size_t>(index)]; }
 
   void pack(int64_t first_head, int64_t count, float* packed) const {
-    const int64_t pieces = (key_.size(2) + kPackKeys - 1) / kPackKeys;
+    const int64_t pieces = (head_.rows + kPackKeys - 1) / kPackKeys;
     parallel_for(0, count * pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t head = first_head + task / pieces;
-        const int64_t batch = head / key_.size(1);
+        const int64_t head = (first_head + task / pieces) % key_.size(1);
+        const Sequence& s = sequence((first_head + task / pieces) / key_.size(1));
         const int64_t first = task % pieces * kPackKeys;
-        const int64_t length = std::min(kPackKeys, num_keys(batch) - first);
+        const int64_t length = std::min(kPackKeys, s.num_keys - first);
         if (length <= 0) continue;
-        float* keys = packed + task / pieces * head_floats_;
-        pack_attention_keys(head_rows(key_, batch, head % key_.size(1)), key_.size(3), first, length, keys);
-        pack_attention_values(head_rows(value_, batch, head % key_.size(1)), value_.size(3), first, length,
-                              padded_keys_, keys + keys_floats_);
+        head_.pack(head_rows(key_, s.batch, head, s.first_key + first),
+                   head_rows(value_, s.batch, head, s.first_key + first), length, first,
+                   packed + task / pieces * head_.floats());
       }
     });
   }
@@ -69,46 +75,40 @@ class Attention {
           hwy::AllocateAligned<float>(static_cast<size_t>(attention_workspace_floats(query_.size(3), value_.size(3))));
       for (int64_t task = begin; task < end; ++task) {
         const int64_t query_head = first_head * queries_per_key + task / query_blocks_;
-        const float* keys = packed + (query_head / queries_per_key - first_head) * head_floats_;
-        const KeySpan all_keys[] = {{.count = num_keys(query_head / query_.size(1))}};
-        attend_block(block_of(query_head, balanced(task % query_blocks_), keys, all_keys), workspace.get());
+        const Sequence& s = sequence(query_head / query_.size(1));
+        const int64_t blocks = (s.num_queries + kAttentionQueryBlock - 1) / kAttentionQueryBlock;
+        if (task % query_blocks_ >= blocks) continue;
+        const float* keys = packed + (query_head / queries_per_key - first_head) * head_.floats();
+        const KeySpan all_keys[] = {{.count = s.num_keys}};
+        AttentionBlock block = head_.block(keys);
+        block.spans = all_keys;
+        place(s, query_head % query_.size(1), balanced(task % query_blocks_, blocks) * kAttentionQueryBlock, block);
+        attend_block(block, workspace.get());
       }
     });
   }
 
   // Causal blocks grow with their index: taking them from both ends makes every run of tasks about equally long.
-  int64_t balanced(int64_t block) const {
+  int64_t balanced(int64_t block, int64_t blocks) const {
     if (!options_.causal) return block;
-    return block % 2 == 0 ? block / 2 : query_blocks_ - 1 - block / 2;
+    return block % 2 == 0 ? block / 2 : blocks - 1 - block / 2;
   }
 
-  // `all_keys` is what the block's spans point to.
-  AttentionBlock block_of(int64_t query_head, int64_t index, const float* keys,
-                          std::span<const KeySpan> all_keys) const {
-    const int64_t batch = query_head / query_.size(1);
-    const int64_t head = query_head % query_.size(1);
-    const int64_t first_row = index * kAttentionQueryBlock;
-    AttentionBlock block;
-    block.query = head_rows(query_, batch, head, first_row);
-    block.output = head_rows(output_, batch, head, first_row);
+  // The queries of the sequence from first_row on.
+  void place(const Sequence& s, int64_t head, int64_t first_row, AttentionBlock& block) const {
+    block.query = head_rows(query_, s.batch, head, s.first_query + first_row);
+    block.output = head_rows(output_, s.batch, head, s.first_query + first_row);
     if (options_.log_sum_exp) {
       const TensorView& lse = *options_.log_sum_exp;
-      block.log_sum_exp =
-          lse.data_as<float>() + batch * lse.stride(0) + head * lse.stride(1) + first_row * lse.stride(2);
+      block.log_sum_exp = lse.data_as<float>() + s.batch * lse.stride(0) + head * lse.stride(1) +
+                          (s.first_query + first_row) * lse.stride(2);
       block.log_sum_exp_stride = lse.stride(2);
     }
-    block.packed_keys = keys;
-    block.packed_values = keys + keys_floats_;
-    block.padded_keys = padded_keys_;
-    block.head_dim = query_.size(3);
-    block.value_dim = value_.size(3);
-    block.num_rows = std::min(kAttentionQueryBlock, query_.size(2) - first_row);
-    block.spans = all_keys;
+    block.num_rows = std::min(kAttentionQueryBlock, s.num_queries - first_row);
     block.causal = options_.causal;
-    block.causal_limit = first_row + 1 + key_.size(2) - query_.size(2);
+    block.causal_limit = s.causal_limit(first_row);
     block.scale = scale_;
-    if (options_.attn_mask) block.mask = mask_rows(*options_.attn_mask, batch, head, first_row);
-    return block;
+    if (options_.attn_mask) block.mask = mask_rows(*options_.attn_mask, s.batch, head, first_row);
   }
 
   const TensorView& query_;
@@ -116,11 +116,10 @@ class Attention {
   const TensorView& value_;
   const AttentionOptions& options_;
   const TensorView& output_;
+  const std::vector<Sequence>& sequences_;
   float scale_;
-  int64_t padded_keys_;
-  int64_t keys_floats_;
-  int64_t head_floats_;
-  int64_t query_blocks_;
+  PackedHead head_;
+  int64_t query_blocks_ = 0;
 };
 
 }  // namespace
@@ -129,7 +128,22 @@ Status attention(const TensorView& query, const TensorView& key, const TensorVie
                  const AttentionOptions& options, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_attention_arguments(query, key, value, options, output));
   if (output.num_elements() == 0) return ok_status();
-  return Attention(query, key, value, options, output).run();
+  return Attention(query, key, value, options, output, sequences_of_batch(query, key, options.key_lengths)).run();
+}
+
+Status variable_length_attention(const TensorView& query, const TensorView& key, const TensorView& value,
+                                 const VariableLengthOptions& options, const TensorView& output) {
+  QX_RETURN_IF_ERROR(check_attention_dtypes(query, key, value, output, 3));
+  AttentionOptions inner{.scale = options.scale, .causal = options.causal};
+  if (options.log_sum_exp) {
+    QX_RETURN_IF_ERROR(check_rank("log_sum_exp", *options.log_sum_exp, 2));
+    inner.log_sum_exp = with_one_batch_item(*options.log_sum_exp);
+  }
+  const TensorView q = by_heads(query), k = by_heads(key), v = by_heads(value), out = by_heads(output);
+  QX_RETURN_IF_ERROR(check_attention_arguments(q, k, v, inner, out));
+  QX_RETURN_IF_ERROR(check_sequence_starts(options.query_starts, options.key_starts, q, k));
+  if (output.num_elements() == 0) return ok_status();
+  return Attention(q, k, v, inner, out, sequences_of_starts(options.query_starts, options.key_starts)).run();
 }
 
 }  // namespace qx::kernels

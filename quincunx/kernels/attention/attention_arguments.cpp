@@ -85,13 +85,20 @@ Status check_output_memory(std::string_view name, const TensorView& output, std:
   return ok_status();
 }
 
-Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
-                                 const AttentionOptions& options, const TensorView& output) {
+Status check_attention_dtypes(const TensorView& query, const TensorView& key, const TensorView& value,
+                              const TensorView& output, int rank) {
   for (const auto& [name, view] :
        {NamedView{"query", &query}, NamedView{"key", &key}, NamedView{"value", &value}, NamedView{"output", &output}}) {
-    QX_RETURN_IF_ERROR(check_float32(name, *view));
-    QX_RETURN_IF_ERROR(check_rank(name, *view, 4));
+    QX_RETURN_IF_ERROR(check_kernel_float(name, *view));
+    QX_RETURN_IF_ERROR(check_same_dtype(name, *view, "query", query));
+    QX_RETURN_IF_ERROR(check_rank(name, *view, rank));
   }
+  return ok_status();
+}
+
+Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
+                                 const AttentionOptions& options, const TensorView& output) {
+  QX_RETURN_IF_ERROR(check_attention_dtypes(query, key, value, output, 4));
   QX_RETURN_IF_ERROR(check_attention_shapes({"query", &query}, {"key", &key}, {"value", &value}, output));
   QX_RETURN_IF_ERROR(check_attention_scale(options.scale));
   QX_RETURN_IF_ERROR(check_key_lengths(options.key_lengths, query.size(0), key.size(2)));

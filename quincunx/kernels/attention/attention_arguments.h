@@ -15,7 +15,10 @@ namespace qx::kernels {
 Status check_attention_arguments(const TensorView& query, const TensorView& key, const TensorView& value,
                                  const AttentionOptions& options, const TensorView& output);
 
-// Parts of it, for tensors [batch, heads, length, head size] of other names.
+// Parts of it: float32, bfloat16 or float16, all alike, of `rank` dimensions.
+Status check_attention_dtypes(const TensorView& query, const TensorView& key, const TensorView& value,
+                              const TensorView& output, int rank);
+// For tensors [batch, heads, length, head size] of other names.
 Status check_head_dim(std::string_view name, const TensorView& view);
 Status check_attention_shapes(NamedView query, NamedView key, NamedView value, const TensorView& output);
 Status check_attention_scale(std::optional<float> scale);
@@ -26,8 +29,8 @@ Status check_output_memory(std::string_view name, const TensorView& output, std:
 
 // The rows of one head of a [B, H, S, D] view, from first_row on.
 inline StridedRows head_rows(const TensorView& view, int64_t batch, int64_t head, int64_t first_row = 0) {
-  return {view.data_as<float>() + batch * view.stride(0) + head * view.stride(1) + first_row * view.stride(2),
-          view.stride(2), view.stride(3)};
+  const int64_t offset = batch * view.stride(0) + head * view.stride(1) + first_row * view.stride(2);
+  return {view.data_as<char>() + offset * dtype_size_bytes(view.dtype()), view.stride(2), view.stride(3), view.dtype()};
 }
 
 }  // namespace qx::kernels

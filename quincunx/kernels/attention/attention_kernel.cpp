@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numbers>
 
+#include "quincunx/kernels/attention/attention.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quincunx/kernels/attention/attention_kernel.cpp"
 #include <hwy/foreach_target.h>
@@ -43,55 +45,96 @@ struct Buffers {
 // Tile t of the query: [head_dim][rows of the tile], scaled so that the scores are base-2 logarithms.
 void PackQuery(const AttentionBlock& block, float* packed) {
   const float scale = block.scale * std::numbers::log2e_v<float>;
+  float buffer[kMaxAttentionHeadDim];
   for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
     const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
     float* tile = packed + row * block.head_dim;
     for (int64_t r = 0; r < rows; ++r) {
-      const float* source = block.query.row(row + r);
-      for (int64_t k = 0; k < block.head_dim; ++k) tile[k * rows + r] = source[k * block.query.column_stride] * scale;
+      const float* source = block.query.load(row + r, block.head_dim, buffer);
+      for (int64_t k = 0; k < block.head_dim; ++k) tile[k * rows + r] = source[k] * scale;
     }
   }
 }
 
 // Scores of all rows against the keys of a span of at most a key block, where some row of the tile sees them.
 void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
-  for (int64_t key = 0; key < span.count; key += kAttentionPanel) {
-    const float* panel = block.packed_keys + (span.packed + key) * block.head_dim;
+  const int64_t panel_floats = kAttentionPanel * block.head_dim;
+  ForEachTileColumn(span.count, [&](int64_t key, int64_t panels) HWY_ATTR {
+    const Panels keys{block.packed_keys + (span.packed + key) * block.head_dim, panel_floats};
     for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
       if (key >= block.visible(row + rows - 1, span)) continue;
-      WithRowCount(rows, [&](auto count) HWY_ATTR {
-        ScoreTile<decltype(count)::kValue>(buffers.query + row * block.head_dim, panel, block.head_dim,
-                                           buffers.scores + row * kScoreStride + key, kScoreStride);
+      WithTileSize(rows, panels, [&](auto r, auto p) HWY_ATTR {
+        ScoreTile<decltype(r)::kValue, decltype(p)::kValue>(buffers.query + row * block.head_dim, keys, block.head_dim,
+                                                            buffers.scores + row * kScoreStride + key, kScoreStride);
       });
     }
-  }
+  });
+}
+
+// bias[i] of the mask for vectors of scores; -inf hides.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBias(D d, const uint8_t* seen) {
+  const hn::Rebind<uint8_t, D> du8;
+  const hn::Rebind<int32_t, D> di32;
+  const auto hidden = hn::Eq(hn::PromoteTo(di32, hn::LoadU(du8, seen)), hn::Zero(di32));
+  return hn::IfThenElseZero(hn::RebindMask(d, hidden), hn::Set(d, kNegativeInfinity));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBias(D d, const float* bias) {
+  return hn::Mul(hn::LoadU(d, bias), hn::Set(d, std::numbers::log2e_v<float>));
 }
 
 // Hidden scores become -inf, also where they are NaN.
+template <class D>
+HWY_INLINE void AddBias(D d, hn::Vec<D> bias, float* scores) {
+  const hn::Vec<D> hidden = hn::Set(d, kNegativeInfinity);
+  hn::Store(hn::IfThenElse(hn::Eq(bias, hidden), hidden, hn::Add(hn::Load(d, scores), bias)), d, scores);
+}
+
+// Whole vectors of a row of the mask whose elements are adjacent; returns how many scores that were.
+template <typename T>
+int64_t MaskVectors(const T* mask, int64_t count, float* scores) {
+  const TileTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) AddBias(d, LoadBias(d, mask + i), scores + i);
+  return i;
+}
+
 void MaskRow(const AttentionBlock& block, int64_t row, const KeySpan& span, float* scores) {
-  float bias[kAttentionKeyBlock];
+  const TileTag d;
+  const MaskRows& mask = block.mask;
   const int64_t count = block.visible(row, span);
-  fill_mask_row(block.mask, row, span.first, count, bias);
-  for (int64_t i = 0; i < count; ++i) {
-    scores[i] = bias[i] == kNegativeInfinity ? kNegativeInfinity : scores[i] + bias[i];
+  int64_t done = 0;
+  if (mask.key_order == nullptr && mask.key_stride == 1) {
+    const int64_t at = mask.row_offset(row) + span.first;
+    done =
+        mask.seen != nullptr ? MaskVectors(mask.seen + at, count, scores) : MaskVectors(mask.bias + at, count, scores);
   }
+  if (done == count) return;
+  // Room for the last vector; what lies beyond `count` in it changes scores that nobody reads.
+  HWY_ALIGN float bias[kAttentionKeyBlock] = {};
+  fill_mask_row(mask, row, span.first + done, count - done, bias);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; done + i < count; i += lanes) AddBias(d, hn::Load(d, bias + i), scores + done + i);
 }
 
 void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
-  const int64_t stride = OutputStride(block.value_dim);
-  for (int64_t column = 0; column < block.value_dim; column += kAttentionPanel) {
-    const float* panel = block.packed_values + column * block.padded_keys + span.packed * kAttentionPanel;
+  const int64_t stride = OutputStride(block.value_dim), panel_floats = kAttentionPanel * block.padded_keys;
+  ForEachTileColumn(block.value_dim, [&](int64_t column, int64_t panels) HWY_ATTR {
+    const Panels values{block.packed_values + column * block.padded_keys + span.packed * kAttentionPanel, panel_floats};
     for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
       const int64_t keys = block.visible(row + rows - 1, span);
       if (keys == 0) continue;
-      WithRowCount(rows, [&](auto count) HWY_ATTR {
-        ValueTile<decltype(count)::kValue>(buffers.scores + row * kScoreStride, kScoreStride, panel, keys,
-                                           buffers.correction + row, buffers.output + row * stride + column, stride);
+      WithTileSize(rows, panels, [&](auto r, auto p) HWY_ATTR {
+        ValueTile<decltype(r)::kValue, decltype(p)::kValue>(buffers.scores + row * kScoreStride, kScoreStride, values,
+                                                            keys, buffers.correction + row,
+                                                            buffers.output + row * stride + column, stride);
       });
     }
-  }
+  });
 }
 
 void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
@@ -99,9 +142,9 @@ void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
   for (int64_t row = 0; row < block.num_rows; ++row) {
     const float sum = buffers.sum[row];
     const float scale = sum == 0 ? 0.0f : 1 / sum;
-    const float* source = buffers.output + row * stride;
-    float* out = block.output.row(row);
-    for (int64_t i = 0; i < block.value_dim; ++i) out[i * block.output.column_stride] = source[i] * scale;
+    float* result = buffers.output + row * stride;
+    for (int64_t i = 0; i < block.value_dim; ++i) result[i] *= scale;
+    block.output.store(result, block.value_dim, row);
     if (block.log_sum_exp == nullptr) continue;
     const double log2_sum = static_cast<double>(buffers.largest[row]) + std::log2(static_cast<double>(sum));
     block.log_sum_exp[block.output.index(row) * block.log_sum_exp_stride] =
@@ -137,31 +180,33 @@ void AttendBlock(const AttentionBlock& block, float* workspace) {
   WriteOutput(block, buffers);
 }
 
-void PackKeys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed) {
-  for (int64_t key = first; key < first + count; key += kAttentionPanel) {
-    float* panel = packed + key * head_dim;
-    const int64_t width = std::min(kAttentionPanel, first + count - key);
+void PackKeys(const StridedRows& keys, int64_t head_dim, int64_t count, int64_t packed, float* panels) {
+  HWY_ALIGN float buffer[kAttentionPanel][kMaxAttentionHeadDim];
+  for (int64_t key = 0; key < count; key += kAttentionPanel) {
+    float* panel = panels + (packed + key) * head_dim;
+    const int64_t width = std::min(kAttentionPanel, count - key);
     if (width < kAttentionPanel) std::fill_n(panel, head_dim * kAttentionPanel, 0.0f);
     const float* rows[kAttentionPanel];
-    for (int64_t j = 0; j < width; ++j) rows[j] = keys.row(key + j);
+    for (int64_t j = 0; j < width; ++j) rows[j] = keys.load(key + j, head_dim, buffer[j]);
     for (int64_t k = 0; k < head_dim; ++k) {
-      for (int64_t j = 0; j < width; ++j) panel[k * kAttentionPanel + j] = rows[j][k * keys.column_stride];
+      for (int64_t j = 0; j < width; ++j) panel[k * kAttentionPanel + j] = rows[j][k];
     }
   }
 }
 
-void PackValues(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
-                float* packed) {
-  for (int64_t column = 0; column < value_dim; column += kAttentionPanel) {
-    const int64_t width = std::min(kAttentionPanel, value_dim - column);
-    for (int64_t key = first; key < first + count; ++key) {
-      float* out = packed + column * padded_keys + key * kAttentionPanel;
-      const float* source = values.row(key) + column * values.column_stride;
-      if (width == kAttentionPanel && values.column_stride == 1) {
-        std::memcpy(out, source, kAttentionPanel * sizeof(float));
+void PackValues(const StridedRows& values, int64_t value_dim, int64_t count, int64_t packed, int64_t padded_keys,
+                float* panels) {
+  float buffer[kMaxAttentionHeadDim];
+  for (int64_t key = 0; key < count; ++key) {
+    const float* source = values.load(key, value_dim, buffer);
+    for (int64_t column = 0; column < value_dim; column += kAttentionPanel) {
+      float* out = panels + column * padded_keys + (packed + key) * kAttentionPanel;
+      const int64_t width = std::min(kAttentionPanel, value_dim - column);
+      if (width == kAttentionPanel) {
+        std::memcpy(out, source + column, kAttentionPanel * sizeof(float));
         continue;
       }
-      for (int64_t i = 0; i < kAttentionPanel; ++i) out[i] = i < width ? source[i * values.column_stride] : 0.0f;
+      for (int64_t i = 0; i < kAttentionPanel; ++i) out[i] = i < width ? source[column + i] : 0.0f;
     }
   }
 }
@@ -181,12 +226,12 @@ HWY_EXPORT(AttendBlock);
 HWY_EXPORT(PackKeys);
 HWY_EXPORT(PackValues);
 
-void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed) {
-  HWY_DYNAMIC_DISPATCH(PackKeys)(keys, head_dim, first, count, packed);
+void pack_attention_keys(const StridedRows& keys, int64_t head_dim, int64_t count, int64_t packed, float* panels) {
+  HWY_DYNAMIC_DISPATCH(PackKeys)(keys, head_dim, count, packed, panels);
 }
-void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
-                           float* packed) {
-  HWY_DYNAMIC_DISPATCH(PackValues)(values, value_dim, first, count, padded_keys, packed);
+void pack_attention_values(const StridedRows& values, int64_t value_dim, int64_t count, int64_t packed,
+                           int64_t padded_keys, float* panels) {
+  HWY_DYNAMIC_DISPATCH(PackValues)(values, value_dim, count, packed, padded_keys, panels);
 }
 
 int64_t attention_workspace_floats(int64_t head_dim, int64_t value_dim) {

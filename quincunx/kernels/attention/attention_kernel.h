@@ -5,35 +5,48 @@
 #include <cstdint>
 #include <span>
 
+#include "quincunx/base/dtype.h"
 #include "quincunx/kernels/attention/attention_mask.h"
+#include "quincunx/kernels/convert/convert.h"
 
 namespace qx::kernels {
 
 // Keys and values are packed 16 wide: key panel p holds [D][16 keys], value panel p holds [padded keys][16 columns].
 inline constexpr int64_t kAttentionPanel = 16;
-// Queries and keys that are handled at a time. 96 = 16 register tiles of 6 rows; a block of 128 keys and values with
-// D = 128 is 128 KiB and stays in L2 while the tiles pass over it.
+// Queries and keys that are handled at a time. 96 = 8 register tiles of 12 rows or 16 of 6; a block of 128 keys and
+// values with D = 128 is 128 KiB and stays in L2 while the tiles pass over it.
 inline constexpr int64_t kAttentionQueryBlock = 96;
 inline constexpr int64_t kAttentionKeyBlock = 128;
 
 inline int64_t round_up_to_panel(int64_t n) { return (n + kAttentionPanel - 1) / kAttentionPanel * kAttentionPanel; }
 
-// Rows of floats with any strides, taken in the order of an index where there is one.
+// Rows of float32, bfloat16 or float16 with any strides, taken in the order of an index where there is one.
 struct StridedRows {
-  float* data = nullptr;
+  char* data = nullptr;
   int64_t row_stride = 0;
   int64_t column_stride = 0;
+  DType dtype = DType::kFloat32;
   const int64_t* order = nullptr;
 
   int64_t index(int64_t row) const { return order == nullptr ? row : order[row]; }
-  float* row(int64_t row) const { return data + index(row) * row_stride; }
+  char* row(int64_t row) const { return data + index(row) * row_stride * dtype_size_bytes(dtype); }
+  // The first `width` elements of a row as f32: where they lie, or in `buffer`.
+  const float* load(int64_t at, int64_t width, float* buffer) const {
+    if (dtype == DType::kFloat32 && column_stride == 1) return reinterpret_cast<const float*>(row(at));
+    load_row_as_f32(dtype, row(at), column_stride, width, buffer);
+    return buffer;
+  }
+  void store(const float* source, int64_t width, int64_t at) const {
+    store_row_from_f32(source, width, dtype, row(at), column_stride);
+  }
 };
 
-// Keys [first, first + count) of a head, first a multiple of 16; the last panel is filled up with zeros.
-void pack_attention_keys(StridedRows keys, int64_t head_dim, int64_t first, int64_t count, float* packed);
+// `count` rows of `keys` to the rows from `packed` on, a multiple of 16, of panels that begin at `panels`; the last
+// panel is filled up with zeros.
+void pack_attention_keys(const StridedRows& keys, int64_t head_dim, int64_t count, int64_t packed, float* panels);
 // `padded_keys` is the number of rows of each panel.
-void pack_attention_values(StridedRows values, int64_t value_dim, int64_t first, int64_t count, int64_t padded_keys,
-                           float* packed);
+void pack_attention_values(const StridedRows& values, int64_t value_dim, int64_t count, int64_t packed,
+                           int64_t padded_keys, float* panels);
 
 // A run of keys: rows [packed, packed + count) of the panels, packed a multiple of 16, at the positions [first, ...).
 struct KeySpan {

@@ -7,8 +7,8 @@
 namespace qx::kernels {
 namespace {
 
-// Rows of a register tile: pieces of a query block end at multiples of it.
-constexpr int64_t kRowsOfTile = 6;
+// Rows of the largest register tile, a multiple of the others: pieces of a query block end at multiples of it.
+constexpr int64_t kRowsOfTile = 12;
 
 std::vector<QueryPiece> pieces_of(std::span<const int64_t> starts) {
   std::vector<QueryPiece> pieces;

@@ -86,7 +86,7 @@ void block_means(StridedRows rows, const uint8_t* counts, int64_t head_dim, std:
     for (int64_t row = starts[block]; row < starts[block + 1]; ++row) {
       if (counts != nullptr && counts[rows.index(row)] == 0) continue;
       ++num_rows;
-      const float* source = rows.row(row);
+      const auto* source = reinterpret_cast<const float*>(rows.row(row));
       for (int64_t d = 0; d < head_dim; ++d) sum[static_cast<size_t>(d)] += source[d * rows.column_stride];
     }
     // Without a row that counts the mean is NaN, and so are its scores.

@@ -29,15 +29,15 @@ class BlockSparseAttention {
         output_(output),
         scale_(options.attention.scale.value_or(1 / std::sqrt(static_cast<float>(query.size(3))))),
         lists_(query, key, options),
-        keys_floats_(lists_.packed_rows() * query.size(3)),
-        head_floats_(keys_floats_ + lists_.packed_rows() * round_up_to_panel(value.size(3))) {}
+        head_{lists_.packed_rows(), query.size(3), value.size(3)} {}
 
   // The key/value heads of all batch items, a group at a time.
   Status run() {
-    return for_packed_heads(key_, value_, head_floats_, [this](int64_t first, int64_t count, float* packed) {
-      pack(first, count, packed);
-      attend(first, count, packed);
-    });
+    return for_packed_heads(key_, value_, key_.size(0) * key_.size(1), head_.floats(),
+                            [this](int64_t first, int64_t count, float* packed) {
+                              pack(first, count, packed);
+                              attend(first, count, packed);
+                            });
   }
 
  private:
@@ -47,7 +47,7 @@ class BlockSparseAttention {
     parallel_for(0, count * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         if (used[static_cast<size_t>(task)] == 0) continue;
-        pack_block(first_head + task / blocks, task % blocks, packed + task / blocks * head_floats_);
+        pack_block(first_head + task / blocks, task % blocks, packed + task / blocks * head_.floats());
       }
     });
   }
@@ -55,10 +55,8 @@ class BlockSparseAttention {
   void pack_block(int64_t key_head, int64_t block, float* packed) const {
     const KeySpan keys = lists_.keys_of_block(key_head / key_.size(1), block);
     if (keys.count == 0) return;
-    pack_attention_keys(lists_.key_rows(key_, key_head, keys.first), key_.size(3), 0, keys.count,
-                        packed + keys.packed * key_.size(3));
-    pack_attention_values(lists_.key_rows(value_, key_head, keys.first), value_.size(3), 0, keys.count,
-                          lists_.packed_rows(), packed + keys_floats_ + keys.packed * kAttentionPanel);
+    head_.pack(lists_.key_rows(key_, key_head, keys.first), lists_.key_rows(value_, key_head, keys.first), keys.count,
+               keys.packed, packed);
   }
 
   // (query head, piece): the heads one after another, because a head's queries share its packed keys in the cache, and
@@ -89,7 +87,7 @@ class BlockSparseAttention {
         const int64_t query_head = task / num_pieces;
         const QueryPiece& piece = lists_.pieces()[static_cast<size_t>(task % num_pieces)];
         lists_.collect_spans(query_head, piece.block, spans);
-        const float* keys = packed + (query_head / lists_.queries_per_key() - first_head) * head_floats_;
+        const float* keys = packed + (query_head / lists_.queries_per_key() - first_head) * head_.floats();
         attend_block(block_of(query_head, piece, keys, spans), workspace.get());
       }
     });
@@ -98,7 +96,7 @@ class BlockSparseAttention {
   AttentionBlock block_of(int64_t query_head, const QueryPiece& piece, const float* keys,
                           std::span<const KeySpan> spans) const {
     const int64_t batch = query_head / query_.size(1), head = query_head % query_.size(1);
-    AttentionBlock block;
+    AttentionBlock block = head_.block(keys);
     block.query = lists_.query_rows(query_, query_head, piece.first);
     block.output = lists_.query_rows(output_, query_head, piece.first);
     if (options_.attention.log_sum_exp) {
@@ -108,11 +106,6 @@ class BlockSparseAttention {
           lse.data_as<float>() + batch * lse.stride(0) + head * lse.stride(1) + first_row * lse.stride(2);
       block.log_sum_exp_stride = lse.stride(2);
     }
-    block.packed_keys = keys;
-    block.packed_values = keys + keys_floats_;
-    block.padded_keys = lists_.packed_rows();
-    block.head_dim = query_.size(3);
-    block.value_dim = value_.size(3);
     block.num_rows = piece.count;
     block.spans = spans;
     block.causal = options_.attention.causal;
@@ -129,8 +122,7 @@ class BlockSparseAttention {
   const TensorView& output_;
   float scale_;
   BlockLists lists_;
-  int64_t keys_floats_;
-  int64_t head_floats_;
+  PackedHead head_;
 };
 
 }  // namespace

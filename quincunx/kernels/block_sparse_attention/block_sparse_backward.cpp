@@ -34,7 +34,8 @@ Status check_arguments(const BlockSparseForward& forward, const BlockSparseOptio
   }
   const auto check_like = [](std::string_view name, const TensorView& view, std::string_view other_name,
                              const TensorView& other) {
-    QX_RETURN_IF_ERROR(check_float32(name, view));
+    QX_RETURN_IF_ERROR(check_kernel_float(name, view));
+    QX_RETURN_IF_ERROR(check_same_dtype(name, view, other_name, other));
     return check_same_shape(name, view, other_name, other);
   };
   QX_RETURN_IF_ERROR(check_like("output_grad", gradients.output, "output", forward.output));
@@ -50,18 +51,14 @@ Status check_arguments(const BlockSparseForward& forward, const BlockSparseOptio
   return check_output("value_grad", result.value, {});
 }
 
-void copy_rows(StridedRows source, int64_t count, int64_t width, float* out) {
+void copy_rows(const StridedRows& source, int64_t count, int64_t width, float* out) {
   for (int64_t row = 0; row < count; ++row) {
-    const float* from = source.row(row);
-    for (int64_t i = 0; i < width; ++i) out[row * width + i] = from[i * source.column_stride];
+    load_row_as_f32(source.dtype, source.row(row), source.column_stride, width, out + row * width);
   }
 }
 
-void write_rows(const float* source, int64_t stride, int64_t count, int64_t width, StridedRows out) {
-  for (int64_t row = 0; row < count; ++row) {
-    float* to = out.row(row);
-    for (int64_t i = 0; i < width; ++i) to[i * out.column_stride] = source[row * stride + i];
-  }
+void write_rows(const float* source, int64_t stride, int64_t count, int64_t width, const StridedRows& out) {
+  for (int64_t row = 0; row < count; ++row) out.store(source + row * stride, width, row);
 }
 
 void transpose(const float* source, int64_t stride, int64_t rows, int64_t columns, float* out) {
@@ -168,11 +165,10 @@ class Backward {
       const KeySpan span = lists_.keys_of_block(key_head / forward_.key.size(1), block);
       if (used[static_cast<size_t>(block)] == 0 || span.count == 0) continue;
       const StridedRows keys = lists_.key_rows(forward_.key, key_head, span.first);
-      pack_attention_keys(keys, head_dim_, 0, span.count, work.keys + span.packed * head_dim_);
-      pack_attention_values(keys, head_dim_, 0, span.count, lists_.packed_rows(),
-                            work.key_rows + span.packed * kAttentionPanel);
-      pack_attention_keys(lists_.key_rows(forward_.value, key_head, span.first), value_dim_, 0, span.count,
-                          work.values + span.packed * value_dim_);
+      pack_attention_keys(keys, head_dim_, span.count, span.packed, work.keys);
+      pack_attention_values(keys, head_dim_, span.count, span.packed, lists_.packed_rows(), work.key_rows);
+      pack_attention_keys(lists_.key_rows(forward_.value, key_head, span.first), value_dim_, span.count, span.packed,
+                          work.values);
     }
   }
 
@@ -189,8 +185,8 @@ class Backward {
     const StridedRows output_grad = lists_.query_rows(gradients_.output, query_head, piece.first);
     copy_rows(query, piece.count, head_dim_, work.query);
     copy_rows(output_grad, piece.count, value_dim_, work.output_grad);
-    pack_attention_values(query, head_dim_, 0, piece.count, kAttentionQueryBlock, work.query_panels);
-    pack_attention_values(output_grad, value_dim_, 0, piece.count, kAttentionQueryBlock, work.output_grad_panels);
+    pack_attention_values(query, head_dim_, piece.count, 0, kAttentionQueryBlock, work.query_panels);
+    pack_attention_values(output_grad, value_dim_, piece.count, 0, kAttentionQueryBlock, work.output_grad_panels);
     std::fill_n(work.query_grad, piece.count * padded_head_dim(), 0.0f);
     std::vector<WeightRow> rows = weight_rows(query_head, piece, work);
     MaskRows mask;
@@ -210,10 +206,12 @@ class Backward {
   std::vector<WeightRow> weight_rows(int64_t query_head, const QueryPiece& piece, const Workspace& work) const {
     std::vector<WeightRow> rows(static_cast<size_t>(piece.count));
     const StridedRows output = lists_.query_rows(forward_.output, query_head, piece.first);
+    float buffer[kMaxAttentionHeadDim];
     for (int64_t r = 0; r < piece.count; ++r) {
       double delta = 0;
+      const float* result = output.load(r, value_dim_, buffer);
       for (int64_t i = 0; i < value_dim_; ++i) {
-        delta += static_cast<double>(output.row(r)[i * output.column_stride]) * work.output_grad[r * value_dim_ + i];
+        delta += static_cast<double>(result[i]) * work.output_grad[r * value_dim_ + i];
       }
       if (gradients_.log_sum_exp) delta -= scalar_at(*gradients_.log_sum_exp, query_head, piece.first + r);
       WeightRow& row = rows[static_cast<size_t>(r)];
@@ -275,9 +273,8 @@ class Backward {
 void fill_zeros(const TensorView& view) {
   for (int64_t head = 0; head < view.size(0) * view.size(1); ++head) {
     const StridedRows rows = head_rows(view, head / view.size(1), head % view.size(1));
-    for (int64_t row = 0; row < view.size(2); ++row) {
-      for (int64_t i = 0; i < view.size(3); ++i) rows.row(row)[i * rows.column_stride] = 0;
-    }
+    const std::vector<float> zeros(static_cast<size_t>(view.size(3)));
+    for (int64_t row = 0; row < view.size(2); ++row) rows.store(zeros.data(), view.size(3), row);
   }
 }
 

@@ -17,15 +17,17 @@ namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
 void AccumulateProduct(const PanelProduct& p) {
-  constexpr float kOnes[kTileRows] = {1, 1, 1, 1, 1, 1};
-  for (int64_t column = 0; column < p.columns; column += kAttentionPanel) {
+  HWY_ALIGN float ones[kTileRows];
+  std::fill_n(ones, kTileRows, 1.0f);
+  ForEachTileColumn(p.columns, [&](int64_t column, int64_t panels) HWY_ATTR {
+    const Panels b{p.panels + column * p.panel_rows, kAttentionPanel * p.panel_rows};
     for (int64_t row = 0; row < p.rows; row += kTileRows) {
-      WithRowCount(std::min<int64_t>(kTileRows, p.rows - row), [&](auto count) HWY_ATTR {
-        ValueTile<decltype(count)::kValue>(p.a + row * p.a_stride, p.a_stride, p.panels + column * p.panel_rows,
-                                           p.depth, kOnes, p.c + row * p.c_stride + column, p.c_stride);
+      WithTileSize(std::min<int64_t>(kTileRows, p.rows - row), panels, [&](auto r, auto n) HWY_ATTR {
+        ValueTile<decltype(r)::kValue, decltype(n)::kValue>(p.a + row * p.a_stride, p.a_stride, b, p.depth, ones,
+                                                            p.c + row * p.c_stride + column, p.c_stride);
       });
     }
-  }
+  });
 }
 
 void DifferentiateWeights(const WeightRow& row) {

@@ -29,7 +29,7 @@ TEST_F(AttentionBadInput, NamesRankAndDtype) {
   query_ = f32_view(memory_[0], {4, 5, 8});
   EXPECT_EQ(message(), "query: expected 4 dimensions, got float32[4, 5, 8]");
   query_ = contiguous_view(memory_[0].data(), DType::kBFloat16, {2, 4, 5, 8});
-  EXPECT_EQ(message(), "query: expected float32, got bfloat16[2, 4, 5, 8]");
+  EXPECT_EQ(message(), "key: expected the dtype of query, bfloat16, got float32[2, 2, 6, 8]");
 }
 
 TEST_F(AttentionBadInput, NamesHeadSizes) {

@@ -86,7 +86,7 @@ def test_bad_input_names_the_argument():
         ops.decode_attention(query, keys, keys, torch.tensor([6]))
     with pytest.raises(RuntimeError, match="TYPE_ERROR: values: expected the dtype of keys"):
         ops.decode_attention(query, keys, keys.half())
-    with pytest.raises(RuntimeError, match="TYPE_ERROR: key_lengths: expected an int32 or int64"):
+    with pytest.raises(RuntimeError, match="TYPE_ERROR: key_lengths: expected an int64 or int32"):
         ops.decode_attention(query, keys, keys, torch.tensor([1.0]))
     with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: values: expected 4 dimensions"):
         ops.decode_attention(query, keys, keys[0])

@@ -89,3 +89,5 @@ QX_LOW_PRECISION(int4_grouped, kInt4Grouped, kNone, kFloat32);
 QX_LOW_PRECISION(int4_grouped_dynamic, kInt4Grouped, kDynamic, kFloat32);
 
 }  // namespace
+
+BENCHMARK_MAIN();

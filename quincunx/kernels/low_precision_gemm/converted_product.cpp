@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-int64_t ConvertedTileRows() { return kTileRows; }
+int64_t ConvertedTileRows() { return kConvertedTileRows; }
 
 void FinishTile(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns, float* c,
                 int64_t c_row_stride) {
@@ -52,10 +52,8 @@ class ConvertedBlock {
   ConvertedBlock(const LowPrecisionProduct& product, const ProductBlock& block, float* memory)
       : product_(product), block_(block), packed_a_(memory) {
     const int64_t most_rows = ceil_div(block.rows, block.num_tiles);
-    takes_few_rows_ = most_rows <= MaxFewRows<Format>();
-    group_panels_ = !takes_few_rows_ ? std::min<int64_t>(GroupPanels(most_rows), 2)
-                    : most_rows == 1 ? FewRowsPanels<1>()
-                                     : FewRowsPanels<2>();
+    is_direct_ = most_rows <= DirectRows<Format>();
+    group_panels_ = !is_direct_ ? kWidenedPanels : most_rows == 1 ? DirectPanels<1>() : DirectPanels<2>();
   }
 
   void Multiply() {
@@ -83,7 +81,7 @@ class ConvertedBlock {
       const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
       const WeightRows weights{product_.weight.data + slice.panel * stride, stride,
                                int8_scales_offset(product_.weight.inner), slice.row_begin, slice.row_end};
-      if (!takes_few_rows_) {
+      if (!is_direct_) {
         for (int64_t p = 0; p < slice.panels; ++p) {
           WidenPanel<Format>(weights, p, widened + p * depth_ * kWeightPanelColumns);
         }
@@ -100,15 +98,16 @@ class ConvertedBlock {
     const int64_t columns = std::min(slice.panels * kWeightPanelColumns, product_.weight.columns - column);
     float* c = block_.c_at(row, column);
     const float* a = packed_a_ + (row - block_.first_row()) * depth_;
-    HWY_ALIGN float edge[kTileRows * kMaxGroupPanels * kWeightPanelColumns];
+    HWY_ALIGN float edge[std::max(kConvertedTileRows * kWidenedPanels, kMostPanels) * kWeightPanelColumns];
     const bool is_whole = columns == slice.panels * kWeightPanelColumns;
     float* sums = is_whole ? c : edge;
     const int64_t stride = is_whole ? block_.c_row_stride : slice.panels * kWeightPanelColumns;
     const bool accumulate = is_whole && !slice.first;
-    if (takes_few_rows_) {
-      FewRowsFunctionFor<Format>(rows, slice.panels)({a, weights, sums, stride, accumulate});
+    if (is_direct_) {
+      DirectFunctionFor<Format>(rows, slice.panels)({a, weights, sums, stride, accumulate});
     } else {
-      TileFunctionFor(rows, slice.panels)({depth_, a, widened, depth_ * kWeightPanelColumns, sums, stride, accumulate});
+      const WeightRows rows_of_panels{reinterpret_cast<const uint8_t*>(widened), depth_ * kPanelRowBytes, 0, 0, depth_};
+      WidenedFunctionFor(rows, slice.panels)({a, rows_of_panels, sums, stride, accumulate});
     }
     if (!is_whole) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -126,7 +125,7 @@ class ConvertedBlock {
   float* packed_a_;  // and behind it, the widened panels
   int64_t depth_ = 0;
   int64_t group_panels_ = 1;
-  bool takes_few_rows_ = false;
+  bool is_direct_ = false;
 };
 
 void MultiplyConvertedBlock(const LowPrecisionProduct& product, const ProductBlock& block, float* memory) {

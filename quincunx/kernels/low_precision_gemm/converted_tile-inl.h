@@ -1,4 +1,4 @@
-// The two ways to multiply by widened weights: through a buffer, and in registers.
+// The innermost product: a tile of rows of A times a group of panels, whose weights are widened in registers or before.
 #if defined(QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_
 #undef QUINCUNX_KERNELS_LOW_PRECISION_GEMM_CONVERTED_TILE_INL_H_
@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "quincunx/kernels/gemm/micro_kernel-inl.h"
+#include "quincunx/kernels/low_precision_gemm/unroll.h"
 #include "quincunx/kernels/low_precision_gemm/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -48,10 +48,10 @@ void WidenPanel(const WeightRows& rows, int64_t panel, float* HWY_RESTRICT widen
       scales = row + Format::kRowsPerGroup * Format::kRowBytes;
       left_in_group = Format::kRowsPerGroup;
     }
-    QX_UNROLL for (int first = 0; first < kWeightPanelColumns; first += kLanes) {
+    QX_UNROLL_TILE for (int first = 0; first < kWeightPanelColumns; first += kLanes) {
       ColumnVector weights[Format::kDepth];
       Format::Widen(d, row, first, Format::Scale(d, scales, first), weights);
-      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
+      QX_UNROLL_TILE for (int k = 0; k < Format::kDepth; ++k) {
         hn::StoreU(weights[k], d, widened + k * kWeightPanelColumns + first);
       }
     }
@@ -61,30 +61,58 @@ void WidenPanel(const WeightRows& rows, int64_t panel, float* HWY_RESTRICT widen
   }
 }
 
-struct FewRowsOperands {
-  const float* a;  // [k][rows], whole rows of weights
+struct ConvertedOperands {
+  const float* a;  // [k][rows], k up to whole rows of weights
   WeightRows b;
   float* c;
   int64_t c_row_stride;
   bool accumulate;
 };
-using FewRowsFunction = void (*)(const FewRowsOperands&);
+using ConvertedFunction = void (*)(const ConvertedOperands&);
 
-// So many rows are multiplied without the buffer: writing it would take longer than the products. Integers take more
-// instructions to widen, which only one row is to do again for each panel.
-template <class Format>
-constexpr int64_t MaxFewRows() {
-  return Format::kDepth <= 2 ? 2 : 1;
+// Adds the products of one row of the panels. The order of the loops keeps few values alive beside the sums: the
+// weights of one k where rows are many, the elements of A where a row holds several k.
+template <class Format, int kRows, int kVectors>
+HWY_INLINE void MultiplyRow(const uint8_t* row, const uint8_t* scales, int64_t panel_stride, const float* a,
+                            ColumnVector (&sums)[kRows][kVectors]) {
+  const Columns d;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kVectorsPerPanel = static_cast<int>(kWeightPanelColumns) / kLanes;
+  const auto widen = [&](int v, ColumnVector(&weights)[Format::kDepth]) HWY_ATTR {
+    const int64_t panel = v / kVectorsPerPanel * panel_stride;
+    const int first = v % kVectorsPerPanel * kLanes;
+    Format::Widen(d, row + panel, first, Format::Scale(d, scales + panel, first), weights);
+  };
+  if constexpr (Format::kDepth == 1) {
+    ColumnVector weights[kVectors][1];
+    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) widen(v, weights[v]);
+    QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+      const ColumnVector element = hn::Set(d, a[r]);
+      QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) { sums[r][v] = hn::MulAdd(element, weights[v][0], sums[r][v]); }
+    }
+  } else {
+    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) {
+      ColumnVector weights[Format::kDepth];
+      widen(v, weights);
+      QX_UNROLL_TILE for (int k = 0; k < Format::kDepth; ++k) {
+        QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+          sums[r][v] = hn::MulAdd(hn::Set(d, a[k * kRows + r]), weights[k], sums[r][v]);
+        }
+      }
+    }
+  }
 }
 
 template <class Format, int kRows, int kPanels>
-void MultiplyFewRows(const FewRowsOperands& operands) {
+void MultiplyTile(const ConvertedOperands& operands) {
   const Columns d;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   constexpr int kVectorsPerPanel = static_cast<int>(kWeightPanelColumns) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   ColumnVector sums[kRows][kVectors];
-  QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
+  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
+  }
   const float* HWY_RESTRICT a = operands.a;
   const WeightRows& b = operands.b;
   const uint8_t* HWY_RESTRICT row = b.panels + RowOffset<Format>(b.row_begin);
@@ -95,32 +123,42 @@ void MultiplyFewRows(const FewRowsOperands& operands) {
       scales = row + Format::kRowsPerGroup * Format::kRowBytes;
       left_in_group = Format::kRowsPerGroup;
     }
-    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const int64_t panel = v / kVectorsPerPanel * b.panel_stride;
-      const int first = v % kVectorsPerPanel * kLanes;
-      ColumnVector weights[Format::kDepth];
-      Format::Widen(d, row + panel, first, Format::Scale(d, scales + panel, first), weights);
-      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
-        QX_UNROLL for (int r = 0; r < kRows; ++r) {
-          sums[r][v] = hn::MulAdd(hn::Set(d, a[k * kRows + r]), weights[k], sums[r][v]);
-        }
-      }
-    }
+    MultiplyRow<Format, kRows, kVectors>(row, scales, b.panel_stride, a, sums);
     a += Format::kDepth * kRows;
     row += Format::kRowBytes;
     if (Format::kRowsPerGroup != 0 && --left_in_group == 0) row += kGroupScaleBytes;
   }
-  QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) {
       float* c = operands.c + r * operands.c_row_stride + v * kLanes;
       hn::StoreU(operands.accumulate ? hn::Add(hn::LoadU(d, c), sums[r][v]) : sums[r][v], d, c);
     }
   }
 }
 
-// Panels that a few rows are multiplied by at once: enough sums to hide the latency of a fused multiply-add.
+// The sums take most of the registers, the rest holds a row of weights and one element of A.
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kConvertedTileRows = 14;
+inline constexpr int kWidenedPanels = 2;
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr int kConvertedTileRows = 6;
+inline constexpr int kWidenedPanels = 1;
+#else
+inline constexpr int kConvertedTileRows = 2;
+inline constexpr int kWidenedPanels = 1;
+#endif
+inline constexpr int kMostPanels = 8;
+
+// Rows that are multiplied without the buffer: writing it would take longer than the products. Integers take more
+// instructions to widen, which only one row is to do again for each panel.
+template <class Format>
+constexpr int DirectRows() {
+  return Format::kDepth <= 2 ? 2 : 1;
+}
+
+// Panels that one or two rows are multiplied by at once: enough sums to hide the latency of a fused multiply-add.
 template <int kRows>
-constexpr int FewRowsPanels() {
+constexpr int DirectPanels() {
 #if HWY_TARGET <= HWY_AVX3
   return kRows == 1 ? 8 : 4;
 #elif HWY_TARGET == HWY_AVX2
@@ -130,14 +168,22 @@ constexpr int FewRowsPanels() {
 #endif
 }
 
-// The function for rows in 1 ... MaxFewRows and the panels of FewRowsPanels or a single one.
+// For rows in 1 ... DirectRows and the panels of DirectPanels or a single one.
 template <class Format>
-FewRowsFunction FewRowsFunctionFor(int64_t rows, int64_t panels) {
-  if constexpr (MaxFewRows<Format>() > 1) {
-    if (rows == 2)
-      return panels == 1 ? &MultiplyFewRows<Format, 2, 1> : &MultiplyFewRows<Format, 2, FewRowsPanels<2>()>;
+ConvertedFunction DirectFunctionFor(int64_t rows, int64_t panels) {
+  if constexpr (DirectRows<Format>() > 1) {
+    if (rows == 2) return panels == 1 ? &MultiplyTile<Format, 2, 1> : &MultiplyTile<Format, 2, DirectPanels<2>()>;
   }
-  return panels == 1 ? &MultiplyFewRows<Format, 1, 1> : &MultiplyFewRows<Format, 1, FewRowsPanels<1>()>;
+  return panels == 1 ? &MultiplyTile<Format, 1, 1> : &MultiplyTile<Format, 1, DirectPanels<1>()>;
+}
+
+// For rows in 1 ... kConvertedTileRows and kWidenedPanels panels or a single one.
+template <int kRows = kConvertedTileRows>
+ConvertedFunction WidenedFunctionFor(int64_t rows, int64_t panels) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return WidenedFunctionFor<kRows - 1>(rows, panels);
+  }
+  return panels == 1 ? &MultiplyTile<WidenedFloat32, kRows, 1> : &MultiplyTile<WidenedFloat32, kRows, kWidenedPanels>;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -4,13 +4,6 @@
 
 #include <cstdint>
 
-// Loops over sums must vanish, or the sums are kept in memory.
-#if defined(__clang__)
-#define QX_DOT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QX_DOT_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 namespace qx::kernels {
 
 // A tile of rows times some panels of 16 columns. A unit of a row is 4 bytes:

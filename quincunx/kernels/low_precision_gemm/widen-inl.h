@@ -41,6 +41,19 @@ struct WidenBFloat16 {
   }
 };
 
+// Panels that have been widened before: [k][16 columns] of f32.
+struct WidenedFloat32 {
+  static constexpr int kDepth = 1;
+  static constexpr int kRowBytes = 64;
+  static constexpr int kRowsPerGroup = 0;
+
+  static HWY_INLINE ColumnVector Scale(Columns d, const uint8_t* /*scales*/, int /*first*/) { return hn::Zero(d); }
+  static HWY_INLINE void Widen(Columns d, const uint8_t* row, int first, ColumnVector /*scale*/,
+                               ColumnVector (&weights)[kDepth]) {
+    weights[0] = hn::LoadU(d, reinterpret_cast<const float*>(row) + first);
+  }
+};
+
 struct WidenFloat16 {
   static constexpr int kDepth = 1;
   static constexpr int kRowBytes = 32;

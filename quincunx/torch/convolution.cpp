@@ -47,22 +47,44 @@ size_t num_spatial_dims(const char* name, size_t num_dims) {
   return num_dims - 2;
 }
 
+// What packing needs beside the weight itself.
+struct Packing {
+  kernels::ConvolutionGeometry geometry;
+  kernels::ConvolutionPacking options;
+};
+
+Packing read_packing(size_t num_dims, const Sizes& stride, const Sizes& dilation, int64_t groups, bool transposed,
+                     bool exact, const Sizes& typical_output) {
+  const size_t count = num_spatial_dims("weight", num_dims);
+  Packing packing;
+  packing.geometry.groups = groups;
+  packing.geometry.transposed = transposed;
+  read_sizes("stride", stride, count, 1, packing.geometry.stride);
+  read_sizes("dilation", dilation, count, 1, packing.geometry.dilation);
+  packing.options.exact = exact;
+  read_sizes("typical_output", typical_output, count, 0, packing.options.typical_output);
+  return packing;
+}
+
+// Elements that pack_convolution_weight gives for a weight of this shape.
+int64_t packed_convolution_weight_size(const Sizes& weight_shape, const Sizes& stride, const Sizes& dilation,
+                                       int64_t groups, bool transposed, bool exact, const Sizes& typical_output) {
+  const Packing packing =
+      read_packing(weight_shape.size(), stride, dilation, groups, transposed, exact, typical_output);
+  static float unread = 0;
+  const TensorView view = value_or_throw(TensorView::contiguous(&unread, DType::kFloat32, weight_shape));
+  return value_or_throw(kernels::packed_convolution_weight_size(view, packing.geometry, packing.options));
+}
+
 Tensor pack_convolution_weight(const Tensor& weight, const Sizes& stride, const Sizes& dilation, int64_t groups,
                                bool transposed, bool exact, const Sizes& typical_output) {
   const TensorView view = float32_view("weight", weight);
-  const size_t count = num_spatial_dims("weight", static_cast<size_t>(view.num_dims()));
-  kernels::ConvolutionGeometry geometry;
-  geometry.groups = groups;
-  geometry.transposed = transposed;
-  read_sizes("stride", stride, count, 1, geometry.stride);
-  read_sizes("dilation", dilation, count, 1, geometry.dilation);
-  kernels::ConvolutionPacking packing;
-  packing.exact = exact;
-  read_sizes("typical_output", typical_output, count, 0, packing.typical_output);
-  const int64_t size = value_or_throw(kernels::packed_convolution_weight_size(view, geometry, packing));
+  const Packing packing =
+      read_packing(static_cast<size_t>(view.num_dims()), stride, dilation, groups, transposed, exact, typical_output);
+  const int64_t size = value_or_throw(kernels::packed_convolution_weight_size(view, packing.geometry, packing.options));
   Tensor packed = torch::stable::new_empty(weight, {&size, 1});
   const std::span<float> storage(static_cast<float*>(packed.mutable_data_ptr()), static_cast<size_t>(size));
-  value_or_throw(kernels::pack_convolution_weight(view, geometry, storage, packing));
+  value_or_throw(kernels::pack_convolution_weight(view, packing.geometry, storage, packing.options));
   return packed;
 }
 
@@ -203,6 +225,9 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
       "pack_convolution_weight(Tensor weight, int[] stride=[], int[] dilation=[], int groups=1, bool transposed=False, "
       "bool exact=False, int[] typical_output=[]) -> Tensor");
   library.def(
+      "packed_convolution_weight_size(int[] weight_shape, int[] stride=[], int[] dilation=[], int groups=1, "
+      "bool transposed=False, bool exact=False, int[] typical_output=[]) -> int");
+  library.def(
       "convolution(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[], int[] padding=[], int[] dilation=[], "
       "bool transposed=False, int[] output_padding=[], int groups=1, int[] weight_shape=[], str activation=\"none\", "
       "float[] clamp=[], Tensor? scale=None, Tensor? residual=None, bool residual_first=False) -> Tensor");
@@ -215,4 +240,8 @@ STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("pack_convolution_weight", TORCH_BOX(&qx::torch_bridge::pack_convolution_weight));
   library.impl("convolution", TORCH_BOX(&qx::torch_bridge::convolution));
   library.impl("causal_convolution", TORCH_BOX(&qx::torch_bridge::causal_convolution));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(quincunx, CompositeExplicitAutograd, library) {
+  library.impl("packed_convolution_weight_size", TORCH_BOX(&qx::torch_bridge::packed_convolution_weight_size));
 }

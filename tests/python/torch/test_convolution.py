@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as functional
 from quincunx._library import load_operators
+from torch.library import opcheck
 
 ACTIVATIONS = {
     "none": lambda x: x,
@@ -159,3 +160,40 @@ def test_bad_input_names_the_argument():
     ):
         with pytest.raises(RuntimeError, match=message):
             op(*arguments, **options)
+
+
+def operator_calls():
+    """Operator name and arguments, in both memory orders."""
+    x, weight = torch.randn(2, 4, 6, 5), torch.randn(6, 2, 3, 3)
+    last = x.to(memory_format=torch.channels_last)
+    packed = torch.ops.quincunx.pack_convolution_weight(weight, groups=2)
+    video = torch.randn(1, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+    line = torch.randn(2, 7, 4).transpose(1, 2)
+    transposed = (torch.randn(4, 3, 2, 3), None, [2], [1, 0], [], True, [1, 0], 2)
+    return [
+        ("pack_convolution_weight", (weight, [], [], 2)),
+        ("pack_convolution_weight", (torch.randn(64, 64, 3, 3),)),
+        ("pack_convolution_weight", (torch.randn(64, 64, 3, 3).transpose(0, 1), [2])),
+        ("convolution", (x, weight, torch.randn(6), [2, 1], [1], [], False, [], 2)),
+        ("convolution", (last, packed, None, [], [1, 0, 2, 1], [1, 2], False, [], 2, list(weight.shape), "silu")),
+        ("convolution", (last, *transposed)),
+        ("convolution", (line, torch.randn(5, 4, 3))),
+        ("convolution", (x[:, :1], torch.randn(5, 1, 3, 3))),
+        ("causal_convolution", (video, torch.randn(4, 3, 3, 1, 2), None, video[:, :, :2], [1], [0, 1])),
+    ]
+
+
+@pytest.mark.parametrize("index", range(9))
+def test_opcheck(index):
+    name, arguments = operator_calls()[index]
+    opcheck(getattr(torch.ops.quincunx, name).default, arguments)
+
+
+def test_compiles_into_one_graph():
+    weight = torch.randn(6, 4, 3, 3)
+
+    def network(x):
+        return torch.ops.quincunx.convolution(x, weight, padding=[1], activation="relu").sum()
+
+    x = torch.randn(2, 4, 6, 5).to(memory_format=torch.channels_last)
+    assert torch.equal(torch.compile(network, backend="aot_eager", fullgraph=True)(x), network(x))

@@ -28,6 +28,7 @@ def load_operators() -> None:
     torch.ops.load_library(str(library_directory() / "libquincunx_torch.so"))
     importlib.import_module("._fake_kernels", __package__)
     importlib.import_module("._fake_convolution", __package__)
+    importlib.import_module("._fake_low_precision", __package__)
     importlib.import_module("._gradients", __package__)
 
 

@@ -90,6 +90,8 @@ def test_every_operator_of_models_has_one():
     # quincunx.boost registers those of its own operators; its tests check them.
     others |= {"block_sparse_attention", "block_sparse_attention_backward", "select_blocks", "tile_order"}
     others |= {"top_k_blocks"}
+    # test_low_precision_gemm.py checks those.
+    others |= {"pack_low_precision_weight", "unpack_low_precision_weight", "low_precision_linear"}
     # test_decode_attention.py checks those.
     others |= {"decode_attention", "paged_decode_attention"}
     # quincunx.fusion's, which another test of this process may have registered; its own tests check them.

@@ -63,7 +63,7 @@ HWY_INLINE V Softplus(D d, V x) {
 // x sigmoid(1.702 x); -inf gives 0, its limit.
 template <class D, class V>
 HWY_INLINE V GeluQuick(D d, V x) {
-  const V y = hn::Mul(x, SigmoidOf<false>(d, hn::Mul(x, hn::Set(d, 1.702f))));
+  const V y = hn::Mul(x, FastSigmoid(d, hn::Mul(x, hn::Set(d, 1.702f))));
   return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
 }
 

@@ -55,8 +55,44 @@ HWY_INLINE ReducedAngles<D> ReduceSmallAngles(D d, V x) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define QX_REDUCE_IN_FLOAT 1
+#else
+#define QX_REDUCE_IN_FLOAT 0
+#endif
+
+// In f32, for |x| < 2^12: with fused multiply-add the first difference is exact, because both of its terms are
+// multiples of 2^-23 or of x's last place, and the second is rounded once.
+template <class D, class V>
+HWY_INLINE ReducedAngles<D> ReduceInFloat(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V shift = hn::Set(d, 0x1.8p23f);
+  const V shifted = hn::MulAdd(x, hn::Set(d, 0.636619772f), shift);
+  const V quadrant = hn::Sub(shifted, shift);
+  V r = hn::NegMulAdd(quadrant, hn::Set(d, 0x1.921fb6p0f), x);
+  r = hn::NegMulAdd(quadrant, hn::Set(d, -0x1.777a5cp-25f), r);
+  r = hn::NegMulAdd(quadrant, hn::Set(d, -0x1.ee59dap-50f), r);
+  return {r, hn::BitCast(di, shifted)};
+}
+
+template <class D, class V>
+HWY_INLINE ReducedAngles<D> ReduceLargeAngles(D d, V x);
+
+// A lane's bits do not depend on the other lanes.
 template <class D, class V>
 HWY_INLINE ReducedAngles<D> ReduceAngles(D d, V x) {
+  if constexpr (!QX_REDUCE_IN_FLOAT) return ReduceLargeAngles(d, x);
+  const hn::RebindToSigned<D> di;
+  const auto small = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p12f));
+  const ReducedAngles<D> angles = ReduceInFloat(d, x);
+  if (hn::AllTrue(d, small)) return angles;
+  const ReducedAngles<D> others = ReduceLargeAngles(d, x);
+  return {hn::IfThenElse(small, angles.remainder, others.remainder),
+          hn::IfThenElse(hn::RebindMask(di, small), angles.quadrant, others.quadrant)};
+}
+
+template <class D, class V>
+HWY_INLINE ReducedAngles<D> ReduceLargeAngles(D d, V x) {
   const hn::RebindToSigned<D> di;
   const auto small = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p28f));
   ReducedAngles<D> result = ReduceSmallAngles(d, hn::IfThenElseZero(small, x));
@@ -105,6 +141,8 @@ HWY_INLINE V Cos(D d, V x) {
   const ReducedAngles<D> reduced = ReduceAngles(d, x);
   return SineOfReduced(d, reduced.remainder, hn::Add(reduced.quadrant, hn::Set(di, 1)));
 }
+
+#undef QX_REDUCE_IN_FLOAT
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qx::kernels

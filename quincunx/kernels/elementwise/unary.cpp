@@ -24,34 +24,34 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-#define QX_UNARY_ROW(name)                                                                          \
-  void name##Row(const float* input, int64_t count, float* output) {                                \
-    const hn::ScalableTag<float> d;                                                                 \
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));                                          \
-    int64_t i = 0;                                                                                  \
-    for (; i + lanes <= count; i += lanes) {                                                        \
-      hn::StoreU(name(d, hn::LoadU(d, input + i)), d, output + i);                                  \
-    }                                                                                               \
-    const auto rest = static_cast<size_t>(count - i);                                               \
-    if (rest != 0) StoreFloatTail(name(d, LoadFloatTail(d, input + i, rest)), d, output + i, rest); \
+#define QX_UNARY_ROW(name, function)                                                                    \
+  void name##Row(const float* input, int64_t count, float* output) {                                    \
+    const hn::ScalableTag<float> d;                                                                     \
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));                                              \
+    int64_t i = 0;                                                                                      \
+    for (; i + lanes <= count; i += lanes) {                                                            \
+      hn::StoreU(function(d, hn::LoadU(d, input + i)), d, output + i);                                  \
+    }                                                                                                   \
+    const auto rest = static_cast<size_t>(count - i);                                                   \
+    if (rest != 0) StoreFloatTail(function(d, LoadFloatTail(d, input + i, rest)), d, output + i, rest); \
   }
-QX_UNARY_ROW(Exp)
-QX_UNARY_ROW(Log)
-QX_UNARY_ROW(Erf)
-QX_UNARY_ROW(Tanh)
-QX_UNARY_ROW(Sigmoid)
-QX_UNARY_ROW(Silu)
-QX_UNARY_ROW(GeluErf)
-QX_UNARY_ROW(GeluTanh)
-QX_UNARY_ROW(Sin)
-QX_UNARY_ROW(Cos)
-QX_UNARY_ROW(Rsqrt)
-QX_UNARY_ROW(Relu)
-QX_UNARY_ROW(Relu6)
-QX_UNARY_ROW(GeluQuick)
-QX_UNARY_ROW(Hardsigmoid)
-QX_UNARY_ROW(Hardswish)
-QX_UNARY_ROW(Softplus)
+QX_UNARY_ROW(Exp, FastExp)
+QX_UNARY_ROW(Log, Log)
+QX_UNARY_ROW(Erf, Erf)
+QX_UNARY_ROW(Tanh, Tanh)
+QX_UNARY_ROW(Sigmoid, Sigmoid)
+QX_UNARY_ROW(Silu, Silu)
+QX_UNARY_ROW(GeluErf, GeluErf)
+QX_UNARY_ROW(GeluTanh, GeluTanh)
+QX_UNARY_ROW(Sin, Sin)
+QX_UNARY_ROW(Cos, Cos)
+QX_UNARY_ROW(Rsqrt, Rsqrt)
+QX_UNARY_ROW(Relu, Relu)
+QX_UNARY_ROW(Relu6, Relu6)
+QX_UNARY_ROW(GeluQuick, GeluQuick)
+QX_UNARY_ROW(Hardsigmoid, Hardsigmoid)
+QX_UNARY_ROW(Hardswish, Hardswish)
+QX_UNARY_ROW(Softplus, Softplus)
 #undef QX_UNARY_ROW
 
 void MultiplyRow(const float* a, const float* b, int64_t count, float* output) {

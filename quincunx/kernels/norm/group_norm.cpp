@@ -28,11 +28,8 @@ using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 
 GroupStatistics PlaneStatistics(const float* x, int64_t count) {
-  const auto n = static_cast<float>(count);
-  const float mean = Sum(x, count) / n;
-  const Moments moments = ShiftedMoments<true>(x, count, mean);
-  const double correction = static_cast<double>(moments.first) / n;
-  return {static_cast<double>(count), mean + correction, moments.second - correction * correction * n};
+  const RowMoments moments = MomentsOf(x, count);
+  return {static_cast<double>(count), static_cast<double>(moments.mean) + moments.correction, moments.squares};
 }
 
 // Of `rows` rows of `channels` elements, for each channel: the sums of x - shift and of its square.

@@ -57,20 +57,31 @@ HWY_INLINE Moments ShiftedMoments(const float* x, int64_t count, float shift) {
   return {total(first), total(second)};
 }
 
-HWY_INLINE float Sum(const float* x, int64_t count) {
-  const hn::ScalableTag<float> d;
-  using Vector = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  Vector sums[4];
-  for (Vector& sum : sums) sum = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    for (int k = 0; k < 4; ++k) sums[k] = hn::Add(sums[k], hn::LoadU(d, x + i + k * lanes));
+// The mean as mean + correction, and the sum of squared differences to it.
+struct RowMoments {
+  float mean;
+  float correction;
+  float squares;
+};
+
+// One pass about the first element, which for most rows lies within a few deviations of the mean; where it does not,
+// another one about the mean that was found. The subtraction of n d^2 then costs at most two bits.
+HWY_INLINE RowMoments MomentsOf(const float* x, int64_t count) {
+  const auto n = static_cast<double>(count);
+  float shift = x[0];
+  Moments moments = ShiftedMoments<true>(x, count, shift);
+  double distance = moments.first / n;
+  double squares = moments.second - n * distance * distance;
+  if (n * distance * distance > 3 * squares) {
+    shift = static_cast<float>(shift + distance);
+    moments = ShiftedMoments<true>(x, count, shift);
+    distance = moments.first / n;
+    squares = moments.second - n * distance * distance;
   }
-  for (; i + lanes <= count; i += lanes) sums[0] = hn::Add(sums[0], hn::LoadU(d, x + i));
-  const auto rest = static_cast<size_t>(count - i);
-  if (rest != 0) sums[1] = hn::Add(sums[1], LoadFloatTail(d, x + i, rest));
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+  const double mean = shift + distance;
+  const auto rounded = static_cast<float>(mean);
+  return {rounded, static_cast<float>(mean - rounded),
+          squares > 0 ? static_cast<float>(squares) : 0.0f * moments.second};
 }
 
 }  // namespace HWY_NAMESPACE

@@ -26,17 +26,17 @@ namespace HWY_NAMESPACE {
 using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 
-// y = ((x - mean) - correction) * scale * weight + bias; null weight and bias are left out.
-template <bool kWeight, bool kBias>
+// y = ((x - mean) * scale - correction * scale) * weight + bias; null weight and bias are left out.
+template <bool kCenter, bool kWeight, bool kBias>
 HWY_INLINE void Normalize(const float* x, int64_t count, float mean, float correction, float scale, const float* weight,
                           const float* bias, float* y) {
   const Tag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Vector m = hn::Set(d, mean);
-  const Vector c = hn::Set(d, correction);
+  const Vector c = hn::Set(d, -correction * scale);
   const Vector s = hn::Set(d, scale);
   const auto apply = [&](Vector v, Vector w, Vector b) HWY_ATTR {
-    v = hn::Mul(hn::Sub(hn::Sub(v, m), c), s);
+    v = kCenter ? hn::MulAdd(hn::Sub(v, m), s, c) : hn::Mul(v, s);
     if constexpr (kWeight && kBias) return hn::MulAdd(v, w, b);
     if constexpr (kWeight) return hn::Mul(v, w);
     if constexpr (kBias) return hn::Add(v, b);
@@ -55,33 +55,29 @@ HWY_INLINE void Normalize(const float* x, int64_t count, float mean, float corre
   StoreFloatTail(apply(LoadFloatTail(d, x + i, rest), w, b), d, y + i, rest);
 }
 
+template <bool kCenter>
 HWY_INLINE void NormalizeRow(const float* x, int64_t count, float mean, float correction, float scale,
                              const float* weight, const float* bias, float* y) {
   if (weight != nullptr && bias != nullptr) {
-    Normalize<true, true>(x, count, mean, correction, scale, weight, bias, y);
+    Normalize<kCenter, true, true>(x, count, mean, correction, scale, weight, bias, y);
   } else if (weight != nullptr) {
-    Normalize<true, false>(x, count, mean, correction, scale, weight, nullptr, y);
+    Normalize<kCenter, true, false>(x, count, mean, correction, scale, weight, nullptr, y);
   } else if (bias != nullptr) {
-    Normalize<false, true>(x, count, mean, correction, scale, nullptr, bias, y);
+    Normalize<kCenter, false, true>(x, count, mean, correction, scale, nullptr, bias, y);
   } else {
-    Normalize<false, false>(x, count, mean, correction, scale, nullptr, nullptr, y);
+    Normalize<kCenter, false, false>(x, count, mean, correction, scale, nullptr, nullptr, y);
   }
 }
 
 void RmsNormRow(const float* x, int64_t count, float eps, const float* weight, const float* bias, float* y) {
   const float mean_square = ShiftedMoments<false>(x, count, 0).second / static_cast<float>(count);
-  NormalizeRow(x, count, 0, 0, 1 / std::sqrt(mean_square + eps), weight, bias, y);
+  NormalizeRow<false>(x, count, 0, 0, 1 / std::sqrt(mean_square + eps), weight, bias, y);
 }
 
 void LayerNormRow(const float* x, int64_t count, float eps, const float* weight, const float* bias, float* y) {
-  const auto n = static_cast<float>(count);
-  // The first mean carries the rounding of a long sum of large numbers; the differences to it are nearly exact, and
-  // their own mean is what it missed.
-  const float mean = Sum(x, count) / n;
-  const Moments moments = ShiftedMoments<true>(x, count, mean);
-  const float correction = moments.first / n;
-  const float variance = std::max(moments.second / n - correction * correction, 0.0f);
-  NormalizeRow(x, count, mean, correction, 1 / std::sqrt(variance + eps), weight, bias, y);
+  const RowMoments moments = MomentsOf(x, count);
+  const float variance = moments.squares / static_cast<float>(count);
+  NormalizeRow<true>(x, count, moments.mean, moments.correction, 1 / std::sqrt(variance + eps), weight, bias, y);
 }
 
 void AddRows(const float* a, const float* b, int64_t count, float* sum) {

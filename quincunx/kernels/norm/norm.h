@@ -30,8 +30,9 @@ struct NormOptions {
 //   rms_norm(x, {.weight = weight, .eps = 1e-6, .residual = hidden, .sum = hidden}, y)
 Status rms_norm(const TensorView& input, const NormOptions& options, const TensorView& output);
 
-// output = (input - mean) / sqrt(variance + eps) * weight + bias with the biased variance. The variance is taken about
-// the mean and the mean is corrected once, so that rows far from zero lose nothing to cancellation.
+// output = (input - mean) / sqrt(variance + eps) * weight + bias with the biased variance. Mean and variance are taken
+// about an element of the row or, where that lies far from the others, about a first mean, so that rows far from zero
+// lose nothing to cancellation.
 //   layer_norm(x, {.eps = 1e-6, .scale = scale, .shift = shift}, y)
 Status layer_norm(const TensorView& input, const NormOptions& options, const TensorView& output);
 

@@ -20,7 +20,6 @@ MANY_ROWS = ((128, 3072, 768), (512, 768, 3072))
 ONE_ROW = (1, 4096, 4096)
 # Bytes of weights that a pass takes in turn: twice a large L3 cache.
 _OUT_OF_CACHE_BYTES = 64 << 20
-THREADS = (1, 2)
 _PAUSE_S = 0.03
 
 Call = Callable[[], torch.Tensor]
@@ -142,4 +141,13 @@ def _task(kind: Kind, shape: tuple[int, int, int], threads: int) -> Task:
     return Task(ids, functools.partial(measure, kind, shape, threads), threads, cores=threads)
 
 
-TASKS = tuple(_task(kind, shape, threads) for kind in KINDS for shape in (*MANY_ROWS, ONE_ROW) for threads in THREADS)
+def _tasks() -> tuple[Task, ...]:
+    """Every kind with both numbers of rows; the second large shape and two threads for the three most used."""
+    tasks = [_task(kind, shape, 1) for kind in KINDS for shape in (MANY_ROWS[0], ONE_ROW)]
+    most_used = [kind for kind in KINDS if kind.row_id in ("bf16", "int8", "int4_grouped")]
+    tasks += [_task(kind, MANY_ROWS[1], 1) for kind in most_used]
+    tasks += [_task(kind, shape, 2) for kind in most_used for shape in (MANY_ROWS[0], ONE_ROW)]
+    return tuple(tasks)
+
+
+TASKS = _tasks()

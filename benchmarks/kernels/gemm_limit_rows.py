@@ -7,7 +7,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.peak import load_reader
-from quincunx.cli.bench.rounds import interleave
+from quincunx.cli.bench.rounds import Rounds, interleave
 from quincunx.cli.bench.row import Measurement
 
 from . import read_bandwidth
@@ -55,11 +55,11 @@ def measure_peak(threads: int, context: Context) -> list[Measurement]:
     a, packed = _operands(SQUARE)
     read_peak = load_reader(context.checkout)
     ours, peak = [], []
+    out = torch.empty(SQUARE.rows, SQUARE.columns)
+    calls = {"ours": lambda: torch.ops.quincunx.packed_linear_out(a, packed, out=out)}
     with _Threads(threads), torch.inference_mode():
         for _ in range(context.num_steps):
-            calls = {"ours": lambda: torch.ops.quincunx.packed_linear(a, packed, SQUARE.columns)}
-            rounds = context.rounds(pause_s=_PAUSE_S if threads > 1 else 0.0, sample_s=0.0)
-            ours += interleave(calls, rounds.__class__(1, 0.0, rounds.pause_s))["ours"]
+            ours += interleave(calls, Rounds(1, 0.0, _PAUSE_S if threads > 1 else 0.0))["ours"]
             peak.append(SQUARE.operations / (read_peak(threads) * 1e9))
     name = f"gemm f32 {SQUARE}, packed weight, against the fused multiply-adds of the machine"
     rate = {"FMA peak": peak}
@@ -72,8 +72,9 @@ def measure_peak(threads: int, context: Context) -> list[Measurement]:
 
 def measure_bandwidth(shape: Shape, threads: int, context: Context) -> list[Measurement]:
     a, packed = _operands(shape)
+    out = torch.empty(shape.rows, shape.columns)
     calls: dict[str, Callable[[], object]] = {
-        "ours": lambda: torch.ops.quincunx.packed_linear(a, packed, shape.columns),
+        "ours": lambda: torch.ops.quincunx.packed_linear_out(a, packed, out=out),
         read_bandwidth.NAME: read_bandwidth.reader(context.checkout, packed, threads),
     }
     with _Threads(threads), torch.inference_mode():
@@ -88,26 +89,42 @@ def epilogues() -> dict[str, dict[str, object]]:
     """Name -> arguments of packed_linear."""
     bias, residual = torch.randn(LAYER.columns), torch.randn(LAYER.rows, LAYER.columns)
     activations = {name: {"bias": bias, "activation": name} for name in ("relu", "gelu_tanh", "gelu_erf", "silu")}
-    return {"bias": {"bias": bias}, "residual": {"residual": residual}, **activations}
+    scales = {"scale": {"scale": 0.5}, "row_scale": {"row_scale": torch.randn(LAYER.rows)}}
+    return {"bias": {"bias": bias}, "residual": {"residual": residual}, **scales, **activations}
+
+
+def _epilogue_row(name: str, calls: dict[str, Callable[[], object]], context: Context) -> list[Measurement]:
+    with _Threads(1), torch.inference_mode():
+        seconds = interleave(calls, context.rounds(sample_s=0.04))
+    ours = seconds.pop("ours")
+    text = f"gemm f32 {LAYER}, epilogue {name}"
+    return [Measurement(f"gemm_epilogue_{name}", text, "us", ours, seconds, value_of=lambda s: s * 1e6)]
 
 
 def measure_epilogue(name: str, context: Context) -> list[Measurement]:
     a, packed = _operands(LAYER)
-    arguments = epilogues()[name]
+    arguments, out = epilogues()[name], torch.empty(LAYER.rows, LAYER.columns)
+    linear = torch.ops.quincunx.packed_linear_out
     calls = {
-        "ours": lambda: torch.ops.quincunx.packed_linear(a, packed, LAYER.columns, **arguments),
+        "ours": lambda: linear(a, packed, **arguments, out=out),
+        "without epilogue": lambda: linear(a, packed, out=out),
+    }
+    return _epilogue_row(name, calls, context)
+
+
+def measure_gated(context: Context) -> list[Measurement]:
+    """Gate and up have half of the columns each: as many sums as the product without epilogue."""
+    a, packed = _operands(LAYER)
+    half = torch.randn(LAYER.columns // 2, LAYER.inner)
+    gated = torch.ops.quincunx.pack_gated_weight(half, half.flip(0))
+    calls = {
+        "ours": lambda: torch.ops.quincunx.gated_linear(a, gated, LAYER.columns // 2),
         "without epilogue": lambda: torch.ops.quincunx.packed_linear(a, packed, LAYER.columns),
     }
-    with _Threads(1), torch.inference_mode():
-        seconds = interleave(calls, context.rounds(sample_s=0.04))
-    ours = seconds.pop("ours")
-    text = f"gemm f32 {LAYER} with {' and '.join(arguments)}"
-    if "activation" in arguments:
-        text = f"gemm f32 {LAYER} with bias and {name}"
-    return [Measurement(f"gemm_epilogue_{name}", text, "us", ours, seconds, value_of=lambda s: s * 1e6)]
+    return _epilogue_row("gated", calls, context)
 
 
-_EPILOGUES = ("bias", "residual", "relu", "gelu_tanh", "gelu_erf", "silu")
+_EPILOGUES = ("bias", "residual", "scale", "row_scale", "relu", "gelu_tanh", "gelu_erf", "silu")
 TASKS = (
     *(Task((peak_id(count),), functools.partial(measure_peak, count), count, cores=count) for count in (1, 2)),
     *(
@@ -116,4 +133,5 @@ TASKS = (
         for count in (1, 2)
     ),
     *(Task((f"gemm_epilogue_{name}",), functools.partial(measure_epilogue, name)) for name in _EPILOGUES),
+    Task(("gemm_epilogue_gated",), measure_gated),
 )

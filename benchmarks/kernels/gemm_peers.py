@@ -130,7 +130,14 @@ def calls_for(shape: Shape, peers: Sequence[Peer]) -> dict[str, Call]:
     b = torch.randn(shape.inner, shape.columns, generator=generator)
     weight = b.t().contiguous()
     packed = torch.ops.quincunx.pack_linear_weight(weight)
-    calls: dict[str, Call] = {"ours": lambda: torch.ops.quincunx.packed_linear(a, packed, shape.columns)}
+    output = torch.empty(shape.rows, shape.columns)
+    linear = torch.ops.quincunx.packed_linear_out.default
+
+    def ours() -> torch.Tensor:
+        linear(a, packed, out=output)
+        return output
+
+    calls: dict[str, Call] = {"ours": ours}
     for peer in peers:
         if (call := peer.product(a, b, weight)) is not None:
             calls[peer.name] = call

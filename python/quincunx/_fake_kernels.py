@@ -9,16 +9,59 @@ import torch
 _PANEL_COLUMNS = 16  # of a packed matrix, as in quincunx/kernels/gemm/matrix_product.h
 
 
+def _packed_size(out_features, in_features):
+    panels = (out_features + _PANEL_COLUMNS - 1) // _PANEL_COLUMNS
+    return panels * _PANEL_COLUMNS * in_features
+
+
 @torch.library.register_fake("quincunx::pack_linear_weight")
 def _pack_linear_weight(weight):
-    out_features, in_features = weight.shape
-    panels = (out_features + _PANEL_COLUMNS - 1) // _PANEL_COLUMNS
-    return weight.new_empty(panels * _PANEL_COLUMNS * in_features)
+    return weight.new_empty(_packed_size(*weight.shape))
 
 
 @torch.library.register_fake("quincunx::packed_linear")
-def _packed_linear(x, packed, out_features, bias=None, activation="none", residual=None):
+def _packed_linear(x, packed, out_features, bias=None, activation="none", residual=None, scale=1.0, row_scale=None):
     return x.new_empty((*x.shape[:-1], out_features))
+
+
+@torch.library.register_fake("quincunx::packed_linear_out")
+def _packed_linear_out(x, packed, bias=None, activation="none", residual=None, scale=1.0, row_scale=None, *, out):
+    pass
+
+
+@torch.library.register_fake("quincunx::pack_gated_weight")
+def _pack_gated_weight(gate, up):
+    return gate.new_empty(2 * _packed_size(*gate.shape))
+
+
+@torch.library.register_fake("quincunx::gated_linear")
+def _gated_linear(x, packed, out_features, activation="silu", bias=None, up_bias=None, residual=None, row_scale=None):
+    return x.new_empty((*x.shape[:-1], out_features))
+
+
+@torch.library.register_fake("quincunx::batched_gemm")
+def _batched_gemm(a, b, bias=None, activation="none", residual=None, scale=1.0, row_scale=None):
+    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
+
+
+@torch.library.register_fake("quincunx::pack_grouped_weight")
+def _pack_grouped_weight(weight):
+    return weight.new_empty(weight.shape[0] * _packed_size(*weight.shape[1:]))
+
+
+@torch.library.register_fake("quincunx::grouped_linear")
+def _grouped_linear(x, packed, out_features, offsets, bias=None, activation="none", row_scale=None):
+    return x.new_empty((x.shape[0], out_features))
+
+
+@torch.library.register_fake("quincunx::gram")
+def _gram(x, scale=1.0):
+    return x.new_empty((x.shape[0], x.shape[0]))
+
+
+@torch.library.register_fake("quincunx::symmetric_polynomial")
+def _symmetric_polynomial(x, a, b, c):
+    return x.new_empty(x.shape)
 
 
 @torch.library.register_fake("quincunx::newton_schulz")
@@ -164,3 +207,17 @@ def _decode_attention(query, keys, values, key_lengths=None, scale=None):
 @torch.library.register_fake("quincunx::paged_decode_attention")
 def _paged_decode_attention(query, keys, values, block_table, key_lengths, scale=None):
     return _attention_results(query, values)
+
+
+def _gradients_like(*tensors):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
+
+
+@torch.library.register_fake("quincunx::attention_backward")
+def _attention_backward(output_grad, log_sum_exp_grad, query, key, value, *_):
+    return _gradients_like(query, key, value)
+
+
+@torch.library.register_fake("quincunx::variable_length_attention_backward")
+def _variable_length_attention_backward(output_grad, log_sum_exp_grad, query, key, value, *_):
+    return _gradients_like(query, key, value)

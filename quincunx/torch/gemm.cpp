@@ -1,4 +1,5 @@
-// torch.ops.quincunx.pack_linear_weight and packed_linear
+// torch.ops.quincunx.pack_linear_weight, packed_linear, packed_linear_out, pack_gated_weight, gated_linear, gram and
+// symmetric_polynomial
 #include "quincunx/kernels/gemm/gemm.h"
 
 #include <torch/csrc/stable/library.h>
@@ -7,6 +8,8 @@
 #include <array>
 #include <optional>
 
+#include "quincunx/kernels/gemm/gated_gemm.h"
+#include "quincunx/kernels/gemm/symmetric_product.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -14,63 +17,159 @@ namespace {
 
 using torch::stable::Tensor;
 
-// weight: [out_features, in_features] as in torch.nn.Linear, any strides. The result is one-dimensional.
-Tensor pack_linear_weight(const Tensor& weight) {
-  const TensorView view = float32_view("weight", weight);
+// A weight [out_features, in_features], as in torch.nn.Linear, seen as [in_features, out_features].
+TensorView transposed_weight(std::string_view name, const Tensor& weight) {
+  const TensorView view = float32_view(name, weight);
   if (view.num_dims() != 2) {
-    throw_if_error(invalid_argument("weight: expected [out_features, in_features], got " + view.to_string()));
+    throw_if_error(
+        invalid_argument(std::string(name) + ": expected [out_features, in_features], got " + view.to_string()));
   }
   const std::array shape{view.size(1), view.size(0)};
   const std::array strides{view.stride(1), view.stride(0)};
-  const TensorView b = value_or_throw(TensorView::strided(view.data(), view.dtype(), shape, strides));
-  const int64_t size = value_or_throw(kernels::packed_matrix_size(shape[0], shape[1]));
+  return value_or_throw(TensorView::strided(view.data(), view.dtype(), shape, strides));
+}
+
+std::span<float> floats_of(const Tensor& tensor) {
+  return {static_cast<float*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.numel())};
+}
+
+// weight: any strides. The result is one-dimensional.
+Tensor pack_linear_weight(const Tensor& weight) {
+  const TensorView b = transposed_weight("weight", weight);
+  const int64_t size = value_or_throw(kernels::packed_matrix_size(b.size(0), b.size(1)));
   Tensor packed = torch::stable::new_empty(weight, {&size, 1});
-  const std::span<float> storage(static_cast<float*>(packed.mutable_data_ptr()), static_cast<size_t>(size));
-  value_or_throw(kernels::pack_b(b, storage));
+  value_or_throw(kernels::pack_b(b, floats_of(packed)));
+  return packed;
+}
+
+Tensor pack_gated_weight(const Tensor& gate, const Tensor& up) {
+  const TensorView gate_view = transposed_weight("gate", gate);
+  const int64_t size = value_or_throw(kernels::packed_gated_matrix_size(gate_view.size(0), gate_view.size(1)));
+  Tensor packed = torch::stable::new_empty(gate, {&size, 1});
+  value_or_throw(kernels::pack_gated(gate_view, transposed_weight("up", up), floats_of(packed)));
   return packed;
 }
 
 // The leading dimensions as one; copies only where the strides leave no other way.
 Tensor as_matrix(const Tensor& x) {
+  if (x.dim() == 2) return x;
   const std::array<int64_t, 2> shape{x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)};
   return torch::stable::reshape(x, shape);
 }
 
-// activation(x weight^T + bias) + residual over the last dimension of x.
-Tensor packed_linear(const Tensor& x, const Tensor& packed, int64_t out_features, const std::optional<Tensor>& bias,
-                     const std::string& activation, const std::optional<Tensor>& residual) {
+void check_input(const Tensor& x) {
   if (x.dim() < 1 || x.size(-1) == 0) {
     throw_if_error(invalid_argument("x: expected [..., in_features] with at least one feature"));
   }
-  const int64_t in_features = x.size(-1);
+}
+
+// The data of a packed weight of `size` floats that `packer` made.
+const float* packed_data(const Tensor& packed, int64_t size, std::string_view packer, const Tensor& x,
+                         int64_t out_features) {
   const TensorView weights = float32_view("packed", packed);
-  const int64_t size = value_or_throw(kernels::packed_matrix_size(in_features, out_features));
   if (weights.num_dims() != 1 || weights.size(0) != size || !weights.is_contiguous()) {
     throw_if_error(invalid_argument("packed: expected the " + std::to_string(size) + " contiguous floats that " +
-                                    "pack_linear_weight gives for [" + std::to_string(out_features) + ", " +
-                                    std::to_string(in_features) + "], got " + weights.to_string()));
+                                    std::string(packer) + " gives for [" + std::to_string(out_features) + ", " +
+                                    std::to_string(x.size(-1)) + "], got " + weights.to_string()));
   }
-  std::vector<int64_t> result_shape(x.sizes().begin(), x.sizes().end());
-  result_shape.back() = out_features;
-  Tensor result = torch::stable::new_empty(x, result_shape);
+  return weights.data_as<const float>();
+}
 
-  const Tensor x_matrix = as_matrix(x);
-  const std::array<int64_t, 2> matrix_shape{x_matrix.size(0), out_features};
-  const Tensor result_matrix = torch::stable::view(result, matrix_shape);
-  kernels::GemmOptions options;
-  options.activation = value_or_throw(kernels::activation_from_name(activation));
-  TensorView bias_view;
-  if (bias.has_value()) options.bias = &(bias_view = float32_view("bias", *bias));
-  TensorView residual_view;
-  std::optional<Tensor> residual_matrix;
-  if (residual.has_value()) {
-    if (residual->sizes() != result.sizes()) throw_if_error(invalid_argument("residual: expected the result's shape"));
-    residual_matrix = torch::stable::reshape(*residual, matrix_shape);
-    options.residual = &(residual_view = float32_view("residual", *residual_matrix));
+// Views of optional operands, which the options of a product point to.
+class OptionViews {
+ public:
+  OptionViews(const std::optional<Tensor>& bias, const std::string& activation, const std::optional<Tensor>& residual,
+              double scale, const std::optional<Tensor>& row_scale, const Tensor& result) {
+    options.activation = value_or_throw(kernels::activation_from_name(activation));
+    options.scale = static_cast<float>(scale);
+    if (bias.has_value()) options.bias = &(bias_ = float32_view("bias", *bias));
+    if (row_scale.has_value()) {
+      row_scale_tensor_ = row_scale->dim() == 1 ? *row_scale : torch::stable::flatten(*row_scale);
+      options.row_scale = &(row_scale_ = float32_view("row_scale", *row_scale_tensor_));
+    }
+    if (residual.has_value()) {
+      if (residual->sizes() != result.sizes()) {
+        throw_if_error(invalid_argument("residual: expected the result's shape"));
+      }
+      residual_tensor_ = as_matrix(*residual);
+      options.residual = &(residual_ = float32_view("residual", *residual_tensor_));
+    }
   }
-  throw_if_error(kernels::gemm(float32_view("x", x_matrix),
-                               kernels::PackedMatrix{weights.data_as<const float>(), in_features, out_features},
-                               float32_view("result", result_matrix), options));
+  OptionViews(const OptionViews&) = delete;
+  OptionViews& operator=(const OptionViews&) = delete;
+
+  kernels::GemmOptions options;
+
+ private:
+  TensorView bias_, row_scale_, residual_;
+  std::optional<Tensor> row_scale_tensor_, residual_tensor_;
+};
+
+void multiply_packed(const Tensor& x, const Tensor& packed, int64_t out_features, const OptionViews& views,
+                     const Tensor& result) {
+  const int64_t size = value_or_throw(kernels::packed_matrix_size(x.size(-1), out_features));
+  const float* data = packed_data(packed, size, "pack_linear_weight", x, out_features);
+  throw_if_error(kernels::gemm(float32_view("x", as_matrix(x)), {data, x.size(-1), out_features},
+                               float32_view("result", as_matrix(result)), views.options));
+}
+
+// row_scale * activation(scale * x weight^T + bias) + residual over the last dimension of x.
+Tensor packed_linear(const Tensor& x, const Tensor& packed, int64_t out_features, const std::optional<Tensor>& bias,
+                     const std::string& activation, const std::optional<Tensor>& residual, double scale,
+                     const std::optional<Tensor>& row_scale) {
+  check_input(x);
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
+  shape.back() = out_features;
+  Tensor result = torch::stable::new_empty(x, shape);
+  multiply_packed(x, packed, out_features, {bias, activation, residual, scale, row_scale, result}, result);
+  return result;
+}
+
+// The same into `out`, whose rows may be apart: no memory is asked for.
+void packed_linear_out(const Tensor& x, const Tensor& packed, const std::optional<Tensor>& bias,
+                       const std::string& activation, const std::optional<Tensor>& residual, double scale,
+                       const std::optional<Tensor>& row_scale, Tensor out) {
+  check_input(x);
+  if (x.dim() != 2 || out.dim() != 2) throw_if_error(invalid_argument("x, out: expected two dimensions each"));
+  multiply_packed(x, packed, out.size(1), {bias, activation, residual, scale, row_scale, out}, out);
+}
+
+// row_scale * activation(x gate^T + bias) * (x up^T + up_bias) + residual over the last dimension of x.
+Tensor gated_linear(const Tensor& x, const Tensor& packed, int64_t out_features, const std::string& activation,
+                    const std::optional<Tensor>& bias, const std::optional<Tensor>& up_bias,
+                    const std::optional<Tensor>& residual, const std::optional<Tensor>& row_scale) {
+  check_input(x);
+  const int64_t size = value_or_throw(kernels::packed_gated_matrix_size(x.size(-1), out_features));
+  const float* data = packed_data(packed, size, "pack_gated_weight", x, out_features);
+  std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
+  shape.back() = out_features;
+  Tensor result = torch::stable::new_empty(x, shape);
+  const OptionViews views(bias, activation, residual, 1.0, row_scale, result);
+  TensorView up_bias_view;
+  const TensorView* up = up_bias.has_value() ? &(up_bias_view = float32_view("up_bias", *up_bias)) : nullptr;
+  throw_if_error(kernels::gated_gemm(float32_view("x", as_matrix(x)), {data, x.size(-1), out_features},
+                                     float32_view("result", as_matrix(result)), views.options, up));
+  return result;
+}
+
+Tensor square_like(const Tensor& x) {
+  if (x.dim() != 2) throw_if_error(invalid_argument("x: expected two dimensions, got " + std::to_string(x.dim())));
+  const std::array shape{x.size(0), x.size(0)};
+  return torch::stable::new_empty(x, shape);
+}
+
+// scale * x x^T
+Tensor gram(const Tensor& x, double scale) {
+  Tensor result = square_like(x);
+  throw_if_error(kernels::gram(float32_view("x", x), float32_view("result", result), static_cast<float>(scale)));
+  return result;
+}
+
+// a I + b x + c x x for a symmetric x
+Tensor symmetric_polynomial(const Tensor& x, double a, double b, double c) {
+  Tensor result = square_like(x);
+  const kernels::PolynomialStep step{static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)};
+  throw_if_error(kernels::symmetric_polynomial(float32_view("x", x), step, float32_view("result", result)));
   return result;
 }
 
@@ -81,10 +180,24 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
   library.def("pack_linear_weight(Tensor weight) -> Tensor");
   library.def(
       "packed_linear(Tensor x, Tensor packed, int out_features, Tensor? bias=None, str activation=\"none\", "
-      "Tensor? residual=None) -> Tensor");
+      "Tensor? residual=None, float scale=1.0, Tensor? row_scale=None) -> Tensor");
+  library.def(
+      "packed_linear_out(Tensor x, Tensor packed, Tensor? bias=None, str activation=\"none\", Tensor? residual=None, "
+      "float scale=1.0, Tensor? row_scale=None, *, Tensor(a!) out) -> ()");
+  library.def("pack_gated_weight(Tensor gate, Tensor up) -> Tensor");
+  library.def(
+      "gated_linear(Tensor x, Tensor packed, int out_features, str activation=\"silu\", Tensor? bias=None, "
+      "Tensor? up_bias=None, Tensor? residual=None, Tensor? row_scale=None) -> Tensor");
+  library.def("gram(Tensor x, float scale=1.0) -> Tensor");
+  library.def("symmetric_polynomial(Tensor x, float a, float b, float c) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("pack_linear_weight", TORCH_BOX(&qx::torch_bridge::pack_linear_weight));
   library.impl("packed_linear", TORCH_BOX(&qx::torch_bridge::packed_linear));
+  library.impl("packed_linear_out", TORCH_BOX(&qx::torch_bridge::packed_linear_out));
+  library.impl("pack_gated_weight", TORCH_BOX(&qx::torch_bridge::pack_gated_weight));
+  library.impl("gated_linear", TORCH_BOX(&qx::torch_bridge::gated_linear));
+  library.impl("gram", TORCH_BOX(&qx::torch_bridge::gram));
+  library.impl("symmetric_polynomial", TORCH_BOX(&qx::torch_bridge::symmetric_polynomial));
 }

@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
@@ -30,37 +31,58 @@ HWY_INLINE V Activate(D d, V x) {
   return x;
 }
 
-// `columns` elements of one row; c, bias and residual point at the first.
+// What a row of a tile needs; c, up, bias, up_bias and residual point at its first element. `up`: the sums of the
+// second matrix of a gated product.
+struct EpilogueRowOperands {
+  float scale, row_scale;
+  const float* bias;
+  const float* residual;
+  const float* up;
+  const float* up_bias;
+  int64_t columns;
+  const float* sums;
+  float* c;
+};
+
 template <Activation kActivation>
-void EpilogueRow(float scale, const float* bias, const float* residual, int64_t columns, float* c) {
+void EpilogueRow(const EpilogueRowOperands& row) {
   const hn::CappedTag<float, kPanelColumns> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto finish = [&](V sum, V bias_part, V residual_part) HWY_ATTR {
-    V x = hn::Mul(sum, hn::Set(d, scale));
-    if (bias != nullptr) x = hn::Add(x, bias_part);
+  const V scale = hn::Set(d, row.scale);
+  const V row_scale = hn::Set(d, row.row_scale);
+  const auto finish = [&](V sum, V bias, V residual, V up, V up_bias) HWY_ATTR {
+    V x = hn::Mul(sum, scale);
+    if (row.bias != nullptr) x = hn::Add(x, bias);
     x = Activate<kActivation>(d, x);
-    return residual != nullptr ? hn::Add(x, residual_part) : x;
+    if (row.up != nullptr)
+      x = hn::Mul(x, row.up_bias != nullptr ? hn::Add(hn::Mul(up, scale), up_bias) : hn::Mul(up, scale));
+    x = hn::Mul(x, row_scale);
+    return row.residual != nullptr ? hn::Add(x, residual) : x;
   };
+  const auto load = [&](const float* from, int64_t j)
+                        HWY_ATTR { return from != nullptr ? hn::LoadU(d, from + j) : hn::Zero(d); };
   int64_t j = 0;
-  for (; j + lanes <= columns; j += lanes) {
-    const V bias_part = bias != nullptr ? hn::LoadU(d, bias + j) : hn::Zero(d);
-    const V residual_part = residual != nullptr ? hn::LoadU(d, residual + j) : hn::Zero(d);
-    hn::StoreU(finish(hn::LoadU(d, c + j), bias_part, residual_part), d, c + j);
+  for (; j + lanes <= row.columns; j += lanes) {
+    hn::StoreU(finish(hn::LoadU(d, row.sums + j), load(row.bias, j), load(row.residual, j), load(row.up, j),
+                      load(row.up_bias, j)),
+               d, row.c + j);
   }
-  const int64_t rest = columns - j;
+  const int64_t rest = row.columns - j;
   if (rest == 0) return;
-  HWY_ALIGN float tail[3][kPanelColumns] = {};
-  for (int64_t i = 0; i < rest; ++i) {
-    tail[0][i] = c[j + i];
-    tail[1][i] = bias != nullptr ? bias[j + i] : 0.0f;
-    tail[2][i] = residual != nullptr ? residual[j + i] : 0.0f;
+  HWY_ALIGN float tail[5][kPanelColumns] = {};
+  const float* const sources[5] = {row.sums, row.bias, row.residual, row.up, row.up_bias};
+  for (int source = 0; source < 5; ++source) {
+    if (sources[source] == nullptr) continue;
+    for (int64_t i = 0; i < rest; ++i) tail[source][i] = sources[source][j + i];
   }
-  hn::Store(finish(hn::Load(d, tail[0]), hn::Load(d, tail[1]), hn::Load(d, tail[2])), d, tail[0]);
-  for (int64_t i = 0; i < rest; ++i) c[j + i] = tail[0][i];
+  hn::Store(finish(hn::Load(d, tail[0]), hn::Load(d, tail[1]), hn::Load(d, tail[2]), hn::Load(d, tail[3]),
+                   hn::Load(d, tail[4])),
+            d, tail[0]);
+  for (int64_t i = 0; i < rest; ++i) row.c[j + i] = tail[0][i];
 }
 
-using EpilogueRowFunction = void (*)(float, const float*, const float*, int64_t, float*);
+using EpilogueRowFunction = void (*)(const EpilogueRowOperands&);
 
 inline EpilogueRowFunction EpilogueRowFor(Activation activation) {
   switch (activation) {
@@ -73,15 +95,44 @@ inline EpilogueRowFunction EpilogueRowFor(Activation activation) {
   return nullptr;
 }
 
+// The part of a product that one row of a tile belongs to: its row and its first column in the output.
+inline EpilogueRowOperands OperandsOfRow(const Epilogue& epilogue, int64_t row, int64_t column, int64_t columns) {
+  const auto at = [column](const float* vector) { return vector != nullptr ? vector + column : nullptr; };
+  return {
+      .scale = epilogue.scale,
+      .row_scale = epilogue.row_scale != nullptr ? epilogue.row_scale[row] : 1.0f,
+      .bias = at(epilogue.bias),
+      .residual = at(epilogue.residual != nullptr ? epilogue.residual + row * epilogue.residual_row_stride : nullptr),
+      .up = nullptr,
+      .up_bias = at(epilogue.up_bias),
+      .columns = columns,
+      .sums = nullptr,
+      .c = nullptr};
+}
+
 // The tile at (row, column), whose first element is at `c`.
 inline void ApplyEpilogue(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns,
                           float* c, int64_t c_row_stride) {
   const EpilogueRowFunction finish_row = EpilogueRowFor(epilogue.activation);
-  const float* bias = epilogue.bias != nullptr ? epilogue.bias + column : nullptr;
   for (int64_t r = 0; r < rows; ++r) {
-    const float* residual =
-        epilogue.residual != nullptr ? epilogue.residual + (row + r) * epilogue.residual_row_stride + column : nullptr;
-    finish_row(epilogue.scale, bias, residual, columns, c + r * c_row_stride);
+    EpilogueRowOperands operands = OperandsOfRow(epilogue, row + r, column, columns);
+    operands.sums = operands.c = c + r * c_row_stride;
+    finish_row(operands);
+  }
+}
+
+// The same for a gated product: `sums` holds the tile's sums, a panel of the gate and one of the second matrix in turn.
+inline void ApplyGatedEpilogue(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                               const float* sums, int64_t sums_row_stride, float* c, int64_t c_row_stride) {
+  const EpilogueRowFunction finish_row = EpilogueRowFor(epilogue.activation);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t j = 0; j < columns; j += kPanelColumns) {
+      EpilogueRowOperands operands = OperandsOfRow(epilogue, row + r, column + j, std::min(kPanelColumns, columns - j));
+      operands.sums = sums + r * sums_row_stride + 2 * j;
+      operands.up = operands.sums + kPanelColumns;
+      operands.c = c + r * c_row_stride + j;
+      finish_row(operands);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // Matrix product in f32 with an epilogue:
 //
-//   output[M, N] = activation(scale * (A[M, K] B[K, N]) + bias[N]) + residual[M, N]
+//   output[M, N] = row_scale[M] * activation(scale * (A[M, K] B[K, N]) + bias[N]) + residual[M, N]
 //
 // B is packed into panels of 16 columns, one layout for every instruction set. Pack a weight once and use it often;
 // the entry that takes B as it is packs it on the fly. The rows of the output do not depend on how many rows A has, nor
@@ -24,7 +24,8 @@ struct GemmOptions {
   float scale = 1.0f;
   const TensorView* bias = nullptr;  // f32 [N], any stride
   Activation activation = Activation::kNone;
-  const TensorView* residual = nullptr;  // f32 [M, N], any strides
+  const TensorView* residual = nullptr;   // f32 [M, N], any strides
+  const TensorView* row_scale = nullptr;  // f32 [M], any stride
 };
 
 // B[inner, columns] in panels of 16 columns: panel p holds rows 0 ... inner-1, each as 16 consecutive floats, padded
@@ -42,7 +43,8 @@ Result<int64_t> packed_matrix_size(int64_t inner, int64_t columns);
 // `storage`, which must hold packed_matrix_size(K, N) floats and outlive the result. 64-byte alignment helps.
 Result<PackedMatrix> pack_b(const TensorView& b, std::span<float> storage);
 
-// The views may have any strides, the output not zero ones; it must not overlap an input. Thread-safe.
+// The views may have any strides, the output not zero ones; it must not overlap an input. A lack of scratch memory is
+// kResourceExhausted. Thread-safe.
 Status gemm(const TensorView& a, const PackedMatrix& b, const TensorView& output, const GemmOptions& options = {});
 Status gemm(const TensorView& a, const TensorView& b, const TensorView& output, const GemmOptions& options = {});
 

@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-int64_t TileRows() { return kTileRows; }
+int64_t TileRows(int64_t rows) { return TileRowsFor(rows); }
 
 // One tile of rows times a group of panels, over one block of K.
 struct Tile {
@@ -31,18 +31,26 @@ struct InnerBlock {
   bool first, last;
 };
 
+// The rows of A in a range, one K block of them: as they lie, or copied where the elements of a row are apart.
+struct RowsOfA {
+  const float* data;
+  int64_t row_stride;
+};
+
 // Computes one tile and, after the last block of K, its epilogue, while it is in the L1 cache.
-void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlock& inner, const float* packed_a) {
+void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlock& inner, const RowsOfA& a,
+                  const float* next_panel) {
   const int64_t panel_stride = product.inner * kPanelColumns;
   const float* b = product.packed_b + (tile.column_begin / kPanelColumns) * panel_stride + inner.begin * kPanelColumns;
   float* c = product.c + tile.row_begin * product.c_row_stride + tile.column_begin;
   const TileFunction multiply = TileFunctionFor(tile.rows, tile.panels);
   if (tile.columns == tile.panels * kPanelColumns) {
-    multiply({inner.depth, packed_a, b, panel_stride, c, product.c_row_stride, !inner.first});
+    multiply(
+        {inner.depth, a.data, b, panel_stride, c, product.c_row_stride, !inner.first, a.row_stride, 1, next_panel});
   } else {
     HWY_ALIGN float edge[kTileRows * kMaxGroupPanels * kPanelColumns];
     const int64_t stride = tile.panels * kPanelColumns;
-    multiply({inner.depth, packed_a, b, panel_stride, edge, stride, false});
+    multiply({inner.depth, a.data, b, panel_stride, edge, stride, false, a.row_stride, 1, next_panel});
     for (int64_t r = 0; r < tile.rows; ++r) {
       float* row = c + r * product.c_row_stride;
       for (int64_t j = 0; j < tile.columns; ++j) row[j] = (inner.first ? 0.0f : row[j]) + edge[r * stride + j];
@@ -54,11 +62,33 @@ void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlo
   }
 }
 
-// All panels of `range` for the row tiles [tile_begin, tile_end), whose packed rows start at `packed_a`.
-void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner,
-                   const float* packed_a) {
+// The same for a gated product, whose K is one block: c gets half as many columns as the tile has sums.
+void MultiplyGatedTile(const MatrixProduct& product, const Tile& tile, const RowsOfA& a, const float* next_panel) {
+  HWY_ALIGN float sums[kTileRows * kMaxGroupPanels * kPanelColumns];
+  const int64_t panel_stride = product.inner * kPanelColumns;
+  const int64_t stride = tile.panels * kPanelColumns;
+  const float* b = product.packed_b + (tile.column_begin / kPanelColumns) * panel_stride;
+  const int64_t at_once = std::min(tile.panels, GroupPanels(tile.rows));
+  for (int64_t p = 0; p < tile.panels; p += at_once) {
+    TileFunctionFor(tile.rows, at_once)({product.inner, a.data, b + p * panel_stride, panel_stride,
+                                         sums + p * kPanelColumns, stride, false, a.row_stride, 1, next_panel});
+  }
+  const int64_t column = tile.column_begin / 2;
+  ApplyGatedEpilogue(product.epilogue, tile.row_begin, tile.rows, column,
+                     std::min(tile.panels / 2 * kPanelColumns, product.columns - column), sums, stride,
+                     product.c + tile.row_begin * product.c_row_stride + column, product.c_row_stride);
+}
+
+// Panels that are multiplied together in a product whose tiles have up to `rows` rows: at least a gate and its partner.
+int64_t PanelsAtOnce(const MatrixProduct& product, int64_t rows) {
+  return std::max<int64_t>(GroupPanels(rows), product.gated ? 2 : 1);
+}
+
+// All panels of `range` for one block of K; `a` starts at the first row of the range.
+void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner, const RowsOfA& a) {
   const int64_t first = first_row(range.tile_begin, range.num_tiles, product.rows);
-  const int64_t widest = GroupPanels((product.rows + range.num_tiles - 1) / range.num_tiles);
+  const int64_t widest = PanelsAtOnce(product, (product.rows + range.num_tiles - 1) / range.num_tiles);
+  const int64_t panel_stride = product.inner * kPanelColumns;
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     int64_t panels = widest;
     while (panels > range.panel_end - panel) panels /= 2;
@@ -68,27 +98,39 @@ void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const 
       const int64_t row = first_row(t, range.num_tiles, product.rows);
       const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
       if (product.upper_only && column + columns <= row) break;  // this tile and those below it
-      MultiplyTile(product, {row, rows, column, columns, panels}, inner, packed_a + (row - first) * inner.depth);
+      // The first tiles fetch a panel of the next group each.
+      const int64_t next = panel + panels + (t - range.tile_begin);
+      const bool fetches = t - range.tile_begin < panels && next < range.panel_end;
+      const float* next_panel =
+          fetches ? product.packed_b + next * panel_stride + inner.begin * kPanelColumns : nullptr;
+      const Tile tile{row, rows, column, columns, panels};
+      const RowsOfA rows_of_a{a.data + (row - first) * a.row_stride, a.row_stride};
+      if (product.gated) {
+        MultiplyGatedTile(product, tile, rows_of_a, next_panel);
+      } else {
+        MultiplyTile(product, tile, inner, rows_of_a, next_panel);
+      }
     }
     panel += panels;
   }
 }
 
 void MultiplyBlock(const MatrixProduct& product, const BlockRange& range, float* workspace) {
-  const int64_t blocks = std::max<int64_t>(1, (product.inner + kMaxInnerBlock - 1) / kMaxInnerBlock);
+  // The sums of a gated product have no place in c: they stay in the tile.
+  const int64_t blocks =
+      product.gated ? 1 : std::max<int64_t>(1, (product.inner + kMaxInnerBlock - 1) / kMaxInnerBlock);
+  const int64_t row_begin = first_row(range.tile_begin, range.num_tiles, product.rows);
+  const int64_t row_end = first_row(range.tile_end, range.num_tiles, product.rows);
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t begin = i * product.inner / blocks;
     const int64_t depth = (i + 1) * product.inner / blocks - begin;
-    const InnerBlock inner{begin, depth, i == 0, i + 1 == blocks};
-    float* packed = workspace;
-    for (int64_t t = range.tile_begin; t < range.tile_end; ++t) {
-      const int64_t row = first_row(t, range.num_tiles, product.rows);
-      const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
-      PackTile(product.a.data + row * product.a.row_stride + begin * product.a.column_stride, product.a.row_stride,
-               product.a.column_stride, rows, depth, rows, packed);
-      packed += rows * depth;
+    const float* a = product.a.data + row_begin * product.a.row_stride + begin * product.a.column_stride;
+    RowsOfA rows{a, product.a.row_stride};
+    if (product.a.column_stride != 1) {
+      CopyToRows(a, product.a.row_stride, product.a.column_stride, row_end - row_begin, depth, workspace);
+      rows = {workspace, depth};
     }
-    MultiplyTiles(product, range, inner, workspace);
+    MultiplyTiles(product, range, {begin, depth, i == 0, i + 1 == blocks}, rows);
   }
 }
 
@@ -113,12 +155,13 @@ HWY_EXPORT(TileRows);
 HWY_EXPORT(MultiplyBlock);
 HWY_EXPORT(PackPanelRange);
 
-int64_t tile_rows() { return HWY_DYNAMIC_DISPATCH(TileRows)(); }
+int64_t tile_rows(int64_t rows) { return HWY_DYNAMIC_DISPATCH(TileRows)(rows); }
 
 int64_t block_workspace_size(const MatrixProduct& product, const BlockRange& range) {
+  if (product.a.column_stride == 1) return 0;
   const int64_t rows = first_row(range.tile_end, range.num_tiles, product.rows) -
                        first_row(range.tile_begin, range.num_tiles, product.rows);
-  return rows * std::min(product.inner, kMaxInnerBlock);
+  return rows * (product.gated ? product.inner : std::min(product.inner, kMaxInnerBlock));
 }
 
 void multiply_block(const MatrixProduct& product, const BlockRange& range, float* workspace) {

@@ -7,9 +7,9 @@
 
 namespace qx::kernels {
 
-// Rows are computed in tiles of at most tile_rows() rows, as equal as they can be: no thin tile is left at the end.
-// The number depends on the instruction set that runs.
-int64_t tile_rows();
+// A product of `rows` rows is computed in tiles of at most tile_rows(rows) rows, as equal as they can be: no thin tile
+// is left at the end. The number depends on the instruction set that runs.
+int64_t tile_rows(int64_t rows);
 
 // Tile t of num_tiles covers rows [first_row(t), first_row(t + 1)).
 inline int64_t first_row(int64_t tile, int64_t num_tiles, int64_t rows) { return tile * rows / num_tiles; }

@@ -28,9 +28,12 @@ struct Epilogue {
   Activation activation = Activation::kNone;
   const float* residual = nullptr;  // rows contiguous
   int64_t residual_row_stride = 0;
+  const float* row_scale = nullptr;  // contiguous
+  const float* up_bias = nullptr;    // contiguous; of a gated product
 
   bool is_identity() const {
-    return scale == 1.0f && bias == nullptr && activation == Activation::kNone && residual == nullptr;
+    return scale == 1.0f && bias == nullptr && activation == Activation::kNone && residual == nullptr &&
+           row_scale == nullptr;
   }
 };
 
@@ -45,6 +48,9 @@ struct MatrixProduct {
   Epilogue epilogue;
   // For a product that is symmetric: tiles that lie wholly below the diagonal are not written.
   bool upper_only = false;
+  // packed_b holds a panel of a gate and one of a second matrix in turn, and `columns` of each:
+  // c = row_scale * activation(scale * A gate + bias) * (scale * A up + up_bias) + residual.
+  bool gated = false;
 };
 
 // On as many threads as parallel_for gives.

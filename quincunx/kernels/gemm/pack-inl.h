@@ -76,6 +76,32 @@ inline void PackTile(const float* source, int64_t row_stride, int64_t k_stride, 
   PackElements(source, row_stride, k_stride, rows, k, depth, width, packed);
 }
 
+// copy[r * depth + k] = source[r * row_stride + k * k_stride]: rows of adjacent elements.
+inline void CopyToRows(const float* source, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t depth,
+                       float* copy) {
+  if (row_stride != 1) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t k = 0; k < depth; ++k) copy[r * depth + k] = source[r * row_stride + k * k_stride];
+    }
+    return;
+  }
+  // Sixteen rows at a time: whole cache lines of the source are read.
+  for (int64_t r_begin = 0; r_begin < rows; r_begin += 16) {
+    const int64_t r_end = std::min(r_begin + 16, rows);
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+      int64_t r = r_begin;
+      for (; r + 4 <= r_end; r += 4) Transpose4x4(source + k * k_stride + r, k_stride, copy + r * depth + k, depth);
+      for (; r < r_end; ++r) {
+        for (int64_t i = k; i < k + 4; ++i) copy[r * depth + i] = source[r + i * k_stride];
+      }
+    }
+    for (; k < depth; ++k) {
+      for (int64_t r = r_begin; r < r_end; ++r) copy[r * depth + k] = source[r + k * k_stride];
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace qx::kernels
 HWY_AFTER_NAMESPACE();

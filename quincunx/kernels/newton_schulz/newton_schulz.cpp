@@ -5,9 +5,11 @@
 #include <cmath>
 #include <string>
 
+#include "quincunx/kernels/gemm/gemm_arguments.h"
 #include "quincunx/kernels/gemm/operands.h"
 #include "quincunx/kernels/gemm/workspace.h"
 #include "quincunx/kernels/newton_schulz/orthogonalise.h"
+#include "quincunx/kernels/newton_schulz/thin_matrix.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -90,8 +92,7 @@ Status newton_schulz(const TensorView& input, const TensorView& output, const Ne
   const Batch batch{input.num_dims() == 3 ? input.size(0) : 1, input.size(-2), input.size(-1), input, output};
   NewtonSchulzOptions resolved = options;
   resolved.form = newton_schulz_resolved_form(batch.rows, batch.cols, options.form);
-  run_batch(batch, resolved);
-  return ok_status();
+  return with_scratch_memory([&] { run_batch(batch, resolved); });
 }
 
 NewtonSchulzForm newton_schulz_resolved_form(int64_t rows, int64_t cols, NewtonSchulzForm form) {
@@ -112,6 +113,11 @@ double newton_schulz_flops(int64_t rows, int64_t cols, int num_steps, NewtonSchu
     case NewtonSchulzForm::kAuto:
     case NewtonSchulzForm::kDirect: return steps * (gram + symmetric + apply);
     case NewtonSchulzForm::kGram: {
+      // In double precision an operation counts twice: R^2, Q P, R P and (R P) P of a step, not all in the first and
+      // last.
+      if (is_thin(std::min(rows, cols), std::max(rows, cols))) {
+        return 2.0 * gram + apply + 2.0 * 2.0 * symmetric * (4.0 * steps - 3.0);
+      }
       const double runs = num_steps > 2 ? 2.0 : 1.0;
       // A step: R^2, Q P, and, but in the last step of a run, R P and (R P) P.
       return runs * (gram + apply) + symmetric * (2.0 * steps - runs + 2.0 * (steps - runs));

@@ -24,7 +24,8 @@ struct NewtonSchulzStep {
 enum class NewtonSchulzForm : uint8_t {
   kAuto,      // kDirect for matrices up to an aspect ratio of 2, kGram beyond
   kDirect,    // the recurrence above: each step reads and writes the whole matrix
-  kGram,      // iterates on the small Gram matrix and applies the product of the steps; restarts once, after two steps
+  kGram,      // iterates on the small Gram matrix and applies the product of the steps; restarts once, after two steps,
+              // or, from an aspect ratio of 16 up to 128 rows, keeps the small matrices in double precision
   kGramPure,  // never restarts: fewer products, but singular values far below the largest one lose accuracy
 };
 

@@ -135,30 +135,55 @@ void GramOfRows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end
   }
 }
 
-void ApplyInPlace(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace) {
-  const int64_t num_tiles = (rows + gemm::kTileRows - 1) / gemm::kTileRows;
+// The columns of one stripe: whole panels, or the last one with fewer columns.
+struct Stripe {
+  int64_t column, panels, columns;
+};
+
+// destination = q source in one stripe, which is copied to panels first.
+void ApplyToStripe(const float* packed_q, const RowsFromTo& m, int64_t rows, const Stripe& stripe, float* panels) {
+  const int64_t panel_size = rows * kPanelColumns;
+  const bool is_whole = stripe.columns == stripe.panels * kPanelColumns;
+  for (int64_t p = 0; p < stripe.panels; ++p) {
+    const float* from = m.source + stripe.column + p * kPanelColumns;
+    // The columns of a panel are the rows of a tile that is summed over the rows of the matrix.
+    gemm::PackTile(from, 1, m.source_stride, is_whole ? kPanelColumns : stripe.columns, rows, kPanelColumns,
+                   panels + p * panel_size);
+  }
+  HWY_ALIGN float edge[gemm::kTileRows * kPanelColumns];
+  const int64_t num_tiles = (rows + gemm::TileRowsFor(rows) - 1) / gemm::TileRowsFor(rows);
+  for (int64_t t = 0; t < num_tiles; ++t) {
+    const int64_t row = first_row(t, num_tiles, rows);
+    const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
+    float* to = m.destination + row * m.destination_stride + stripe.column;
+    const gemm::TileFunction multiply = gemm::TileFunctionFor(tile, stripe.panels);
+    if (is_whole) {
+      multiply({rows, packed_q + row * rows, panels, panel_size, to, m.destination_stride, false});
+      continue;
+    }
+    multiply({rows, packed_q + row * rows, panels, panel_size, edge, kPanelColumns, false});
+    for (int64_t r = 0; r < tile; ++r) {
+      std::copy_n(edge + r * kPanelColumns, stripe.columns, to + r * m.destination_stride);
+    }
+  }
+}
+
+void Apply(const float* q, const RowsFromTo& matrix, int64_t rows, int64_t columns, float* workspace) {
+  const int64_t num_tiles = (rows + gemm::TileRowsFor(rows) - 1) / gemm::TileRowsFor(rows);
   const int64_t widest = gemm::GroupPanels((rows + num_tiles - 1) / num_tiles);
   float* packed_q = workspace;
-  float* stripe = workspace + rows * rows;
+  float* panels = workspace + rows * rows;
   for (int64_t t = 0; t < num_tiles; ++t) {
     const int64_t row = first_row(t, num_tiles, rows);
     const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
     gemm::PackTile(q + row * rows, rows, 1, tile, rows, tile, packed_q + row * rows);
   }
-  const int64_t panel_size = rows * kPanelColumns;
   for (int64_t column = 0; column < columns;) {
-    int64_t panels = widest;
-    while (panels * kPanelColumns > columns - column) panels /= 2;
-    for (int64_t p = 0; p < panels; ++p) {
-      gemm::PackSixteenAdjacent(x + column + p * kPanelColumns, stride, rows, stripe + p * panel_size);
-    }
-    for (int64_t t = 0; t < num_tiles; ++t) {
-      const int64_t row = first_row(t, num_tiles, rows);
-      const int64_t tile = first_row(t + 1, num_tiles, rows) - row;
-      gemm::TileFunctionFor(
-          tile, panels)({rows, packed_q + row * rows, stripe, panel_size, x + row * stride + column, stride, false});
-    }
-    column += panels * kPanelColumns;
+    int64_t num_panels = widest;
+    while (num_panels > 1 && num_panels * kPanelColumns > columns - column) num_panels /= 2;
+    const int64_t taken = std::min(num_panels * kPanelColumns, columns - column);
+    ApplyToStripe(packed_q, matrix, rows, {column, num_panels, taken}, panels);
+    column += taken;
   }
 }
 
@@ -173,7 +198,7 @@ HWY_EXPORT(MaxMagnitudeBits);
 HWY_EXPORT(ScaleInPlace);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(GramOfRows);
-HWY_EXPORT(ApplyInPlace);
+HWY_EXPORT(Apply);
 
 uint32_t max_magnitude_bits(const float* x, int64_t count) { return HWY_DYNAMIC_DISPATCH(MaxMagnitudeBits)(x, count); }
 
@@ -194,8 +219,8 @@ int64_t apply_workspace_size(int64_t rows) {
   return rows * rows + rows * kMaxPanels * kPanelColumns;
 }
 
-void apply_in_place(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace) {
-  HWY_DYNAMIC_DISPATCH(ApplyInPlace)(q, x, rows, columns, stride, workspace);
+void apply(const float* q, const RowsFromTo& matrix, int64_t rows, int64_t columns, float* workspace) {
+  HWY_DYNAMIC_DISPATCH(Apply)(q, matrix, rows, columns, workspace);
 }
 
 }  // namespace qx::kernels::newton_schulz_kernel

@@ -23,10 +23,18 @@ inline constexpr int64_t kGramRowBlock = 48;
 void gram_of_rows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end, int64_t columns, int64_t stride,
                   float* gram);
 
-// Floats of scratch memory that apply_in_place needs.
+// Floats of scratch memory that apply needs.
 int64_t apply_workspace_size(int64_t rows);
 
-// x = q x for q[rows, rows] and `columns` columns, a multiple of 16, a stripe of them at a time.
-void apply_in_place(const float* q, float* x, int64_t rows, int64_t columns, int64_t stride, float* workspace);
+// Where apply reads and writes: rows of adjacent elements. The two may be the same.
+struct RowsFromTo {
+  const float* source;
+  int64_t source_stride;
+  float* destination;
+  int64_t destination_stride;
+};
+
+// destination = q source for q[rows, rows], a stripe of columns at a time.
+void apply(const float* q, const RowsFromTo& matrix, int64_t rows, int64_t columns, float* workspace);
 
 }  // namespace qx::kernels::newton_schulz_kernel

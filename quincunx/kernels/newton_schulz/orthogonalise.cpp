@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "quincunx/kernels/gemm/matrix_product.h"
+#include "quincunx/kernels/gemm/symmetric_product.h"
 #include "quincunx/kernels/gemm/workspace.h"
 #include "quincunx/kernels/newton_schulz/newton_schulz_kernel.h"
+#include "quincunx/kernels/newton_schulz/thin_matrix.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -64,6 +66,10 @@ class Iteration {
   // Brings the largest magnitude near 1 if it is far from it; returns the exponent of the largest magnitude then.
   int scale_to_safe_range();
 
+  // For a matrix that is_thin: works on the scaled copy in place.
+  void run_thin(const NewtonSchulzOptions& options, float* workspace) {
+    orthogonalise_thin(x_, stride_, x_, stride_, rows_, columns_, options, workspace);
+  }
   void run_direct(const NewtonSchulzOptions& options, int exponent);
   void run_gram(const NewtonSchulzOptions& options, int exponent, size_t restart_after);
 
@@ -76,7 +82,6 @@ class Iteration {
   void compute_polynomial(const NewtonSchulzStep& step);
   // The product of two symmetric matrices that commute is symmetric. out must be neither of the two.
   void symmetric_product(const float* left, const float* right, float* out);
-  void mirror(float* square) const;
   void apply(float* square);
 
   int64_t rows_, columns_;
@@ -127,17 +132,6 @@ int Iteration::scale_to_safe_range() {
   return 0;
 }
 
-void Iteration::mirror(float* square) const {
-  constexpr int64_t kBlock = 32;
-  for (int64_t i = 0; i < rows_; i += kBlock) {
-    for (int64_t j = 0; j <= i; j += kBlock) {
-      for (int64_t r = i; r < std::min(i + kBlock, rows_); ++r) {
-        for (int64_t c = j; c < std::min(j + kBlock, r); ++c) square[r * rows_ + c] = square[c * rows_ + r];
-      }
-    }
-  }
-}
-
 void Iteration::compute_gram() {
   if (rows_ > kMaxUnpackedRows) {
     pack_panels({x_, 1, stride_}, width_, rows_, packing_);
@@ -150,7 +144,7 @@ void Iteration::compute_gram() {
               .c_row_stride = rows_,
               .epilogue = {},
               .upper_only = true});
-    return mirror(gram_);
+    return mirror_upper_half(gram_, rows_, rows_);
   }
   // Each pass has sums of its own, which are added in order whoever computed them.
   const int64_t passes = num_gram_passes(width_);
@@ -172,7 +166,7 @@ void Iteration::compute_gram() {
       gram_[i * rows_ + j] = sum;
     }
   }
-  mirror(gram_);
+  mirror_upper_half(gram_, rows_, rows_);
 }
 
 void Iteration::normalise(float eps, int exponent) {
@@ -196,7 +190,7 @@ void Iteration::symmetric_product(const float* left, const float* right, float* 
             .c_row_stride = rows_,
             .epilogue = {},
             .upper_only = upper_only});
-  if (upper_only) mirror(out);
+  if (upper_only) mirror_upper_half(out, rows_, rows_);
 }
 
 void Iteration::compute_polynomial(const NewtonSchulzStep& step) {
@@ -221,7 +215,9 @@ void Iteration::apply(float* square) {
   }
   parallel_for(0, width_ / kPanelColumns, kApplyColumns / kPanelColumns, [&](int64_t begin, int64_t end) {
     const Workspace workspace(apply_workspace_size(rows_));
-    apply_in_place(square, x_ + begin * kPanelColumns, rows_, (end - begin) * kPanelColumns, stride_, workspace.data());
+    float* stripe = x_ + begin * kPanelColumns;
+    newton_schulz_kernel::apply(square, {stripe, stride_, stripe, stride_}, rows_, (end - begin) * kPanelColumns,
+                                workspace.data());
   });
 }
 
@@ -271,7 +267,10 @@ void fill(const StridedFloats& destination, int64_t rows, int64_t columns, float
 }  // namespace
 
 int64_t orthogonalise_workspace_size(int64_t rows, int64_t cols) {
-  return Iteration::workspace_size(std::min(rows, cols), std::max(rows, cols));
+  const int64_t small = std::min(rows, cols);
+  const int64_t large = std::max(rows, cols);
+  const int64_t size = padded(Iteration::workspace_size(small, large));
+  return is_thin(small, large) ? size + thin_workspace_size(small, large) : size;
 }
 
 void orthogonalise(const StridedFloats& input, const StridedFloats& output, int64_t rows, int64_t cols,
@@ -281,6 +280,13 @@ void orthogonalise(const StridedFloats& input, const StridedFloats& output, int6
                          {output.data, output.column_stride, output.row_stride}, cols, rows, options, workspace);
   }
   constexpr uint32_t kInfinityBits = 0x7f800000u;
+  const bool thin = options.form == NewtonSchulzForm::kGram && is_thin(rows, cols);
+  float* thin_workspace = workspace + padded(Iteration::workspace_size(rows, cols));
+  if (thin && input.column_stride == 1 && output.column_stride == 1) {
+    const ThinResult result = orthogonalise_thin(input.data, input.row_stride, output.data, output.row_stride, rows,
+                                                 cols, options, thin_workspace);
+    if (result == ThinResult::kDone) return;
+  }
   Iteration iteration(rows, cols, workspace);
   iteration.load(input);
   const uint32_t largest = iteration.max_bits();
@@ -289,7 +295,13 @@ void orthogonalise(const StridedFloats& input, const StridedFloats& output, int6
   const int exponent = iteration.scale_to_safe_range();
   constexpr size_t kRestartAfter = 2;
   switch (options.form) {
-    case NewtonSchulzForm::kGram: iteration.run_gram(options, exponent, kRestartAfter); break;
+    case NewtonSchulzForm::kGram:
+      if (thin) {
+        iteration.run_thin(options, thin_workspace);
+        break;
+      }
+      iteration.run_gram(options, exponent, kRestartAfter);
+      break;
     case NewtonSchulzForm::kGramPure: iteration.run_gram(options, exponent, options.coefficients.size()); break;
     default: iteration.run_direct(options, exponent); break;
   }

@@ -113,6 +113,8 @@ TEST(NewtonSchulzCost, CountsTheProductsOfTheForm) {
   EXPECT_EQ(newton_schulz_flops(2, 10, 5, NewtonSchulzForm::kGramPure), 40 + 80 + 8.0 * (9 + 8));
   EXPECT_EQ(newton_schulz_flops(2, 10, 2, NewtonSchulzForm::kGram),
             newton_schulz_flops(2, 10, 2, NewtonSchulzForm::kGramPure));
+  // rows 2, cols 32, in double precision, where an operation counts twice: X X^T 128, Q X 256, 17 whole products of 16.
+  EXPECT_EQ(newton_schulz_flops(2, 32, 5, NewtonSchulzForm::kGram), 2 * 128 + 256 + 2 * 17 * 16.0);
 }
 
 TEST(NewtonSchulzCost, WorkspaceHoldsTheMatrixTwiceAndFiveSquares) {

@@ -92,6 +92,9 @@ def test_every_operator_of_models_has_one():
     others |= {"top_k_blocks"}
     # test_low_precision_gemm.py checks those.
     others |= {"pack_low_precision_weight", "unpack_low_precision_weight", "low_precision_linear"}
+    # test_gemm.py and test_batched_gemm.py check those.
+    others |= {"packed_linear_out", "pack_gated_weight", "gated_linear", "gram", "symmetric_polynomial"}
+    others |= {"batched_gemm", "pack_grouped_weight", "grouped_linear"}
     # test_decode_attention.py checks those.
     others |= {"decode_attention", "paged_decode_attention"}
     # quincunx.fusion's, which another test of this process may have registered; its own tests check them.

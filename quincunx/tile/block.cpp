@@ -4,11 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <span>
 
 #include "quincunx/base/check.h"
 #include "quincunx/kernels/convert/convert.h"
-#include "quincunx/kernels/elementwise/unary.h"
 
 namespace qx::tile {
 namespace {
@@ -76,7 +74,7 @@ T smaller(T a, T b) {
 template <typename T>
 bool compare_block(Opcode opcode, const void* a, const void* b, int64_t count, void* out) {
   const auto with = [&](const auto& f) {
-    zip<T>(a, b, count, out, [&](T x, T y) { return static_cast<int64_t>(f(x, y)); });
+    zip<T>(a, b, count, out, [&](T x, T y) { return static_cast<uint8_t>(f(x, y)); });
     return true;
   };
   switch (opcode) {
@@ -92,86 +90,62 @@ bool compare_block(Opcode opcode, const void* a, const void* b, int64_t count, v
 
 template <typename T>
 void select_block(const void* condition, const void* b, const void* c, int64_t count, void* out) {
-  const auto* which = static_cast<const int64_t*>(condition);
+  const auto* which = static_cast<const uint8_t*>(condition);
   const auto* x = static_cast<const T*>(b);
   const auto* y = static_cast<const T*>(c);
   auto* z = static_cast<T*>(out);
   for (int64_t i = 0; i < count; ++i) z[i] = which[i] != 0 ? x[i] : y[i];
 }
 
-// The vectorised kernels serve float; double takes the C library's.
-bool transcendental(Opcode opcode, const float* a, int64_t count, float* out) {
-  const std::span<const float> x(a, static_cast<size_t>(count));
-  const std::span<float> y(out, static_cast<size_t>(count));
+void double_unary(Opcode opcode, const void* a, int64_t count, void* out) {
+  const auto with = [&](const auto& f) { map<double>(a, count, out, f); };
   switch (opcode) {
-    case Opcode::kExp: QX_CHECK(kernels::exp(x, y).ok()); return true;
-    case Opcode::kLog: QX_CHECK(kernels::log(x, y).ok()); return true;
-    case Opcode::kErf: QX_CHECK(kernels::erf(x, y).ok()); return true;
-    case Opcode::kTanh: QX_CHECK(kernels::tanh(x, y).ok()); return true;
-    case Opcode::kSigmoid:
-      map<float>(a, count, out, [](float v) { return -v; });
-      QX_CHECK(kernels::exp(std::span<const float>(out, static_cast<size_t>(count)), y).ok());
-      map<float>(out, count, out, [](float v) { return 1.0f / (1.0f + v); });
-      return true;
-    default: return false;
-  }
-}
-bool transcendental(Opcode opcode, const double* a, int64_t count, double* out) {
-  const auto with = [&](double (*f)(double)) {
-    for (int64_t i = 0; i < count; ++i) out[i] = f(a[i]);
-    return true;
-  };
-  switch (opcode) {
-    case Opcode::kExp: return with(std::exp);
-    case Opcode::kLog: return with(std::log);
-    case Opcode::kErf: return with(std::erf);
-    case Opcode::kTanh: return with(std::tanh);
-    case Opcode::kSigmoid: return with([](double v) { return 1.0 / (1.0 + std::exp(-v)); });
-    default: return false;
-  }
-}
-
-template <typename T>
-void float_unary(Opcode opcode, const void* a, int64_t count, void* out) {
-  if (transcendental(opcode, static_cast<const T*>(a), count, static_cast<T*>(out))) return;
-  switch (opcode) {
-    case Opcode::kNeg: return map<T>(a, count, out, [](T x) { return -x; });
-    case Opcode::kAbs: return map<T>(a, count, out, [](T x) { return std::fabs(x); });
-    case Opcode::kSqrt: return map<T>(a, count, out, [](T x) { return std::sqrt(x); });
-    case Opcode::kRsqrt: return map<T>(a, count, out, [](T x) { return T{1} / std::sqrt(x); });
-    case Opcode::kReciprocal: return map<T>(a, count, out, [](T x) { return T{1} / x; });
-    case Opcode::kSin: return map<T>(a, count, out, [](T x) { return std::sin(x); });
-    case Opcode::kCos: return map<T>(a, count, out, [](T x) { return std::cos(x); });
-    case Opcode::kFloor: return map<T>(a, count, out, [](T x) { return std::floor(x); });
-    case Opcode::kCeil: return map<T>(a, count, out, [](T x) { return std::ceil(x); });
-    case Opcode::kRound: return map<T>(a, count, out, [](T x) { return std::nearbyint(x); });
-    case Opcode::kIsNan: return map<T>(a, count, out, [](T x) { return static_cast<int64_t>(x != x); });
+    case Opcode::kNeg: return with([](double x) { return -x; });
+    case Opcode::kAbs: return with([](double x) { return std::fabs(x); });
+    case Opcode::kExp: return with([](double x) { return std::exp(x); });
+    case Opcode::kLog: return with([](double x) { return std::log(x); });
+    case Opcode::kSqrt: return with([](double x) { return std::sqrt(x); });
+    case Opcode::kRsqrt: return with([](double x) { return 1.0 / std::sqrt(x); });
+    case Opcode::kReciprocal: return with([](double x) { return 1.0 / x; });
+    case Opcode::kTanh: return with([](double x) { return std::tanh(x); });
+    case Opcode::kErf: return with([](double x) { return std::erf(x); });
+    case Opcode::kSigmoid: return with([](double x) { return 1.0 / (1.0 + std::exp(-x)); });
+    case Opcode::kSin: return with([](double x) { return std::sin(x); });
+    case Opcode::kCos: return with([](double x) { return std::cos(x); });
+    case Opcode::kFloor: return with([](double x) { return std::floor(x); });
+    case Opcode::kCeil: return with([](double x) { return std::ceil(x); });
+    case Opcode::kRound: return with([](double x) { return std::nearbyint(x); });
+    case Opcode::kIsNan: return with([](double x) { return static_cast<uint8_t>(x != x); });
     default: QX_CHECK_MESSAGE(false, opcode_name(opcode));
   }
 }
 
-template <typename T>
-void float_binary(Opcode opcode, const void* a, const void* b, int64_t count, void* out) {
+void double_binary(Opcode opcode, const void* a, const void* b, int64_t count, void* out) {
+  const auto with = [&](const auto& f) { zip<double>(a, b, count, out, f); };
   switch (opcode) {
-    case Opcode::kAdd: return zip<T>(a, b, count, out, [](T x, T y) { return x + y; });
-    case Opcode::kSub: return zip<T>(a, b, count, out, [](T x, T y) { return x - y; });
-    case Opcode::kMul: return zip<T>(a, b, count, out, [](T x, T y) { return x * y; });
-    case Opcode::kDiv: return zip<T>(a, b, count, out, [](T x, T y) { return x / y; });
-    case Opcode::kPow: return zip<T>(a, b, count, out, [](T x, T y) { return std::pow(x, y); });
-    case Opcode::kMax: return zip<T>(a, b, count, out, larger<T>);
-    case Opcode::kMin: return zip<T>(a, b, count, out, smaller<T>);
+    case Opcode::kAdd: return with([](double x, double y) { return x + y; });
+    case Opcode::kSub: return with([](double x, double y) { return x - y; });
+    case Opcode::kMul: return with([](double x, double y) { return x * y; });
+    case Opcode::kDiv: return with([](double x, double y) { return x / y; });
+    case Opcode::kPow: return with([](double x, double y) { return std::pow(x, y); });
+    case Opcode::kMax: return with(larger<double>);
+    case Opcode::kMin: return with(smaller<double>);
     default: QX_CHECK_MESSAGE(false, opcode_name(opcode));
   }
 }
 
+// T: int64_t, or uint8_t for bool.
+template <typename T>
 void integer_block(const Instruction& instruction, const void* a, const void* b, int64_t count, void* out) {
   const DType dtype = instruction.dtype;
   const auto one = [&](const auto& f) {
-    map<int64_t>(a, count, out, [&](int64_t x) { return wrapped(dtype, static_cast<int64_t>(f(uint64_t(x)))); });
+    map<T>(a, count, out,
+           [&](T x) { return static_cast<T>(wrapped(dtype, static_cast<int64_t>(f(static_cast<uint64_t>(x))))); });
   };
   const auto two = [&](const auto& f) {
-    zip<int64_t>(a, b, count, out, [&](int64_t x, int64_t y) {
-      return wrapped(dtype, static_cast<int64_t>(f(static_cast<uint64_t>(x), static_cast<uint64_t>(y))));
+    zip<T>(a, b, count, out, [&](T x, T y) {
+      return static_cast<T>(
+          wrapped(dtype, static_cast<int64_t>(f(static_cast<uint64_t>(x), static_cast<uint64_t>(y)))));
     });
   };
   switch (instruction.opcode) {
@@ -183,8 +157,8 @@ void integer_block(const Instruction& instruction, const void* a, const void* b,
     case Opcode::kMul: return two([](uint64_t x, uint64_t y) { return x * y; });
     case Opcode::kAnd: return two([](uint64_t x, uint64_t y) { return x & y; });
     case Opcode::kOr: return two([](uint64_t x, uint64_t y) { return x | y; });
-    case Opcode::kMax: return zip<int64_t>(a, b, count, out, larger<int64_t>);
-    case Opcode::kMin: return zip<int64_t>(a, b, count, out, smaller<int64_t>);
+    case Opcode::kMax: return zip<T>(a, b, count, out, larger<T>);
+    case Opcode::kMin: return zip<T>(a, b, count, out, smaller<T>);
     default: QX_CHECK_MESSAGE(false, opcode_name(instruction.opcode));
   }
 }
@@ -192,25 +166,26 @@ void integer_block(const Instruction& instruction, const void* a, const void* b,
 template <typename T>
 void typed_block(const Instruction& instruction, const void* a, const void* b, int64_t count, void* out) {
   if (compare_block<T>(instruction.opcode, a, b, count, out)) return;
-  if constexpr (std::is_same_v<T, int64_t>) {
-    integer_block(instruction, a, b, count, out);
+  if constexpr (std::is_integral_v<T>) {
+    integer_block<T>(instruction, a, b, count, out);
   } else if (num_operands(instruction.opcode) == 1) {
-    float_unary<T>(instruction.opcode, a, count, out);
+    double_unary(instruction.opcode, a, count, out);
   } else {
-    float_binary<T>(instruction.opcode, a, b, count, out);
+    double_binary(instruction.opcode, a, b, count, out);
   }
 }
 
 template <typename From>
 void cast_from(DType to, const void* a, int64_t count, void* out) {
+  const auto integer = [&](From x) {
+    if constexpr (std::is_integral_v<From>) return wrapped(to, static_cast<int64_t>(x));
+    return truncated(to, static_cast<double>(x));
+  };
   switch (lane_of(to)) {
     case Lane::kFloat: return map<From>(a, count, out, [&](From x) { return rounded(to, static_cast<float>(x)); });
     case Lane::kDouble: return map<From>(a, count, out, [](From x) { return static_cast<double>(x); });
-    case Lane::kInteger:
-      return map<From>(a, count, out, [&](From x) {
-        if constexpr (std::is_same_v<From, int64_t>) return wrapped(to, x);
-        return truncated(to, static_cast<double>(x));
-      });
+    case Lane::kInteger: return map<From>(a, count, out, integer);
+    case Lane::kBool: return map<From>(a, count, out, [&](From x) { return static_cast<uint8_t>(integer(x)); });
   }
 }
 
@@ -218,13 +193,22 @@ void cast_from(DType to, const void* a, int64_t count, void* out) {
 
 Lane lane_of(DType dtype) {
   if (dtype == DType::kFloat64) return Lane::kDouble;
+  if (dtype == DType::kBool) return Lane::kBool;
   return is_floating_point(dtype) ? Lane::kFloat : Lane::kInteger;
+}
+
+int64_t lane_bytes(Lane lane) {
+  switch (lane) {
+    case Lane::kFloat: return 4;
+    case Lane::kBool: return 1;
+    default: return 8;
+  }
 }
 
 void load_block(DType dtype, const void* address, int64_t stride, int64_t count, void* out) {
   switch (dtype) {
     case DType::kFloat64: return copy_strided<double, double>(address, stride, out, 1, count);
-    case DType::kBool: return copy_strided<int64_t, bool>(address, stride, out, 1, count);
+    case DType::kBool: return copy_strided<uint8_t, bool>(address, stride, out, 1, count);
     case DType::kUInt8: return copy_strided<int64_t, uint8_t>(address, stride, out, 1, count);
     case DType::kInt32: return copy_strided<int64_t, int32_t>(address, stride, out, 1, count);
     case DType::kInt64: return copy_strided<int64_t, int64_t>(address, stride, out, 1, count);
@@ -235,7 +219,7 @@ void load_block(DType dtype, const void* address, int64_t stride, int64_t count,
 void store_block(DType dtype, const void* values, int64_t count, void* address, int64_t stride) {
   switch (dtype) {
     case DType::kFloat64: return copy_strided<double, double>(values, 1, address, stride, count);
-    case DType::kBool: return copy_strided<bool, int64_t>(values, 1, address, stride, count);
+    case DType::kBool: return copy_strided<bool, uint8_t>(values, 1, address, stride, count);
     case DType::kUInt8: return copy_strided<uint8_t, int64_t>(values, 1, address, stride, count);
     case DType::kInt32: return copy_strided<int32_t, int64_t>(values, 1, address, stride, count);
     case DType::kInt64: return copy_strided<int64_t, int64_t>(values, 1, address, stride, count);
@@ -248,6 +232,7 @@ void fill_block(DType dtype, double number, int64_t count, void* out) {
     case Lane::kFloat: std::fill_n(static_cast<float*>(out), count, rounded(dtype, static_cast<float>(number))); return;
     case Lane::kDouble: std::fill_n(static_cast<double*>(out), count, number); return;
     case Lane::kInteger: std::fill_n(static_cast<int64_t*>(out), count, truncated(dtype, number)); return;
+    case Lane::kBool: std::fill_n(static_cast<uint8_t*>(out), count, number != 0); return;
   }
 }
 
@@ -256,6 +241,7 @@ void cast_block(DType from, DType to, const void* a, int64_t count, void* out) {
     case Lane::kFloat: return cast_from<float>(to, a, count, out);
     case Lane::kDouble: return cast_from<double>(to, a, count, out);
     case Lane::kInteger: return cast_from<int64_t>(to, a, count, out);
+    case Lane::kBool: return cast_from<uint8_t>(to, a, count, out);
   }
 }
 
@@ -263,12 +249,13 @@ void compute_block(const Instruction& instruction, DType operand_dtype, const vo
                    int64_t count, void* out) {
   const bool select = instruction.opcode == Opcode::kSelect;
   switch (lane_of(select ? instruction.dtype : operand_dtype)) {
-    case Lane::kFloat:
-      return select ? select_block<float>(a, b, c, count, out) : typed_block<float>(instruction, a, b, count, out);
     case Lane::kDouble:
       return select ? select_block<double>(a, b, c, count, out) : typed_block<double>(instruction, a, b, count, out);
     case Lane::kInteger:
       return select ? select_block<int64_t>(a, b, c, count, out) : typed_block<int64_t>(instruction, a, b, count, out);
+    case Lane::kBool:
+      return select ? select_block<uint8_t>(a, b, c, count, out) : typed_block<uint8_t>(instruction, a, b, count, out);
+    case Lane::kFloat: QX_CHECK_MESSAGE(false, opcode_name(instruction.opcode));
   }
 }
 
@@ -288,38 +275,40 @@ void Accumulator::reset(const Instruction& instruction) {
 }
 
 void Accumulator::add(const void* values, int64_t count) {
-  const auto fold = [&](const auto* x, const auto& f) {
+  const auto fold = [&](const double* x, const auto& f) {
     int64_t i = 0;
     for (; i + kParts <= count; i += kParts) {
-      for (int64_t part = 0; part < kParts; ++part) parts_[part] = f(parts_[part], static_cast<double>(x[i + part]));
+      for (int64_t part = 0; part < kParts; ++part) parts_[part] = f(parts_[part], x[i + part]);
     }
-    for (; i < count; ++i) parts_[i % kParts] = f(parts_[i % kParts], static_cast<double>(x[i]));
+    for (; i < count; ++i) parts_[i % kParts] = f(parts_[i % kParts], x[i]);
   };
-  const auto floats = [&](const auto* x) {
-    if (opcode_ == Opcode::kReduceMax) return fold(x, larger<double>);
-    if (opcode_ == Opcode::kReduceMin) return fold(x, smaller<double>);
-    fold(x, [](double a, double b) { return a + b; });
-  };
-  switch (lane_of(dtype_)) {
-    case Lane::kFloat: return floats(static_cast<const float*>(values));
-    case Lane::kDouble: return floats(static_cast<const double*>(values));
-    case Lane::kInteger: break;
-  }
-  const auto* x = static_cast<const int64_t*>(values);
-  for (int64_t i = 0; i < count; ++i) {
-    if (opcode_ == Opcode::kReduceMax) {
-      integer_ = std::max(integer_, x[i]);
-    } else if (opcode_ == Opcode::kReduceMin) {
-      integer_ = std::min(integer_, x[i]);
-    } else {
-      integer_ = static_cast<int64_t>(static_cast<uint64_t>(integer_) + static_cast<uint64_t>(x[i]));
+  const auto fold_integers = [&](const auto* x) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto value = static_cast<int64_t>(x[i]);
+      if (opcode_ == Opcode::kReduceMax) {
+        integer_ = std::max(integer_, value);
+      } else if (opcode_ == Opcode::kReduceMin) {
+        integer_ = std::min(integer_, value);
+      } else {
+        integer_ = static_cast<int64_t>(static_cast<uint64_t>(integer_) + static_cast<uint64_t>(value));
+      }
     }
-  }
+  };
+  if (lane_of(dtype_) == Lane::kInteger) return fold_integers(static_cast<const int64_t*>(values));
+  if (lane_of(dtype_) == Lane::kBool) return fold_integers(static_cast<const uint8_t*>(values));
+  const auto* x = static_cast<const double*>(values);
+  if (opcode_ == Opcode::kReduceMax) return fold(x, larger<double>);
+  if (opcode_ == Opcode::kReduceMin) return fold(x, smaller<double>);
+  fold(x, [](double a, double b) { return a + b; });
 }
 
 void Accumulator::finish(int64_t row_length, int64_t count, void* out) const {
   if (lane_of(dtype_) == Lane::kInteger) {
     std::fill_n(static_cast<int64_t*>(out), count, wrapped(dtype_, integer_));
+    return;
+  }
+  if (lane_of(dtype_) == Lane::kBool) {
+    std::fill_n(static_cast<uint8_t*>(out), count, wrapped(dtype_, integer_) != 0);
     return;
   }
   double total = parts_[0];
@@ -333,11 +322,7 @@ void Accumulator::finish(int64_t row_length, int64_t count, void* out) const {
     }
   }
   if (opcode_ == Opcode::kReduceMean) total /= static_cast<double>(row_length);
-  if (lane_of(dtype_) == Lane::kDouble) {
-    std::fill_n(static_cast<double*>(out), count, total);
-  } else {
-    std::fill_n(static_cast<float*>(out), count, static_cast<float>(total));
-  }
+  std::fill_n(static_cast<double*>(out), count, total);
 }
 
 }  // namespace qx::tile

@@ -1,5 +1,5 @@
-// One instruction on one block of a row. Values stand in registers of kBlock numbers: float for float32, bfloat16 and
-// float16, double for float64, int64 for bool and integers.
+// One instruction on a dense block of numbers: what float_tile.h does not do. Values stand in registers: float for
+// float32, bfloat16 and float16, double for float64, int64 for integers, uint8 for bool.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,21 @@
 
 namespace qx::tile {
 
-// 4 KiB of floats: a dozen registers stay in the second-level cache.
-inline constexpr int64_t kBlock = 1024;
-
-enum class Lane { kFloat, kDouble, kInteger };
+enum class Lane { kFloat, kDouble, kInteger, kBool };
 Lane lane_of(DType dtype);
+int64_t lane_bytes(Lane lane);
 
 // `address` is of element 0 of the block.
 void load_block(DType dtype, const void* address, int64_t stride, int64_t count, void* out);
 void store_block(DType dtype, const void* values, int64_t count, void* address, int64_t stride);
 void fill_block(DType dtype, double number, int64_t count, void* out);
 void cast_block(DType from, DType to, const void* a, int64_t count, void* out);
-// Every other opcode but reductions; `operand_dtype` is of a, and of b where the opcode is select.
+// Every other opcode but reductions, on operands that are no floats; `operand_dtype` is of a, and of b where the opcode
+// is select.
 void compute_block(const Instruction& instruction, DType operand_dtype, const void* a, const void* b, const void* c,
                    int64_t count, void* out);
 
-// What a reduction knows of the part of the row that it has seen.
+// What a reduction of numbers that are no floats knows of the part of the row that it has seen.
 class Accumulator {
  public:
   void reset(const Instruction& instruction);

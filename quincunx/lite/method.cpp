@@ -101,8 +101,23 @@ Result<std::unique_ptr<Method>> Method::create(graph::Graph graph, const Session
                       fold_constants(method->graph_, options.rewrites ? kMaxFoldedBytes : int64_t{0}));
   if (options.rewrites) fuse_epilogues(method->graph_);
   QX_ASSIGN_OR_RETURN(method->packed_, pack_weights(method->graph_, method->constants_, cache));
-  for (const graph::Node& node : method->graph_.nodes) method->operators_.push_back(find_operator(node.op));
+  QX_RETURN_IF_ERROR(method->find_operators());
   return method;
+}
+
+Status Method::find_operators() {
+  for (const graph::Node& node : graph_.nodes) {
+    operators_.push_back(find_operator(node.op));
+    prepared_.emplace_back();
+    if (operators_.back()->prepare == nullptr) continue;
+    Result<std::unique_ptr<const Prepared>> prepared = operators_.back()->prepare(node);
+    if (!prepared.ok()) {
+      return Status(prepared.status().code(), "method " + quoted(info_.name) + ", node " + quoted(node.name) + " (" +
+                                                  node.op + "): " + prepared.status().message());
+    }
+    prepared_.back() = std::move(prepared).value();
+  }
+  return ok_status();
 }
 
 Status Method::check_inputs(std::span<const TensorView> inputs) const {
@@ -187,7 +202,7 @@ Status Method::run_steps(const BoundPlan& bound, const RunOptions& options) cons
     }
     const auto begin = options.profile != nullptr ? Clock::now() : Clock::time_point();
     const TraceSpan span(node.op, "lite");
-    const Call call(node, bound.values, bound.plan.symbols, packed_[index]);
+    const Call call(node, bound.values, bound.plan.symbols, packed_[index], prepared_[index].get());
     const Status status = operators_[index]->run(call);
     if (options.profile != nullptr) {
       const auto duration = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);

@@ -44,14 +44,16 @@ class Method {
   Status check_operators() const;
   Status check_results() const;
   void describe();
+  Status find_operators();
   Result<std::vector<int64_t>> bind_symbols(const std::vector<std::vector<int64_t>>& input_shapes) const;
 
   graph::Graph graph_;
   MethodInfo info_;
   std::vector<graph::ValueId> inputs_;
   std::vector<TensorView> constants_;
-  std::vector<const Packed*> packed_;       // of the nodes
-  std::vector<const Operator*> operators_;  // of the nodes
+  std::vector<const Packed*> packed_;                      // of the nodes
+  std::vector<const Operator*> operators_;                 // of the nodes
+  std::vector<std::unique_ptr<const Prepared>> prepared_;  // of the nodes
   std::map<std::vector<int64_t>, std::unique_ptr<BoundPlan>> plans_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "quincunx/lite/ops/elementwise.h"
 #include "quincunx/lite/ops/families.h"
+#include "quincunx/tile/float_tile.h"
 
 namespace qx::lite {
 namespace {
@@ -113,6 +114,22 @@ struct Power {
     return wrap(result);
   }
 };
+// Rows of floats by the vectors of the machine, other types by `Functor`.
+template <tile::Opcode kOpcode>
+void vector_row(const float* x, const float* y, int64_t count, float* result) {
+  tile::compute_float_row(kOpcode, x, y, count, result);
+}
+template <typename Functor, tile::Opcode kOpcode>
+constexpr BinaryRows vector_rows() {
+  return {vector_row<kOpcode>, binary_row<Functor, double>, binary_row<Functor, int64_t>};
+}
+constexpr BinaryRows divide_rows() { return {vector_row<tile::Opcode::kDiv>, binary_row<Divide, double>, nullptr}; }
+constexpr auto kAddRows = vector_rows<Add, tile::Opcode::kAdd>;
+constexpr auto kSubtractRows = vector_rows<Subtract, tile::Opcode::kSub>;
+constexpr auto kMultiplyRows = vector_rows<Multiply, tile::Opcode::kMul>;
+constexpr auto kMaximumRows = vector_rows<Maximum, tile::Opcode::kMax>;
+constexpr auto kMinimumRows = vector_rows<Minimum, tile::Opcode::kMin>;
+
 struct Atan2 {
   template <typename C>
   static C apply(C y, C x) {
@@ -153,7 +170,7 @@ Status run_division(const Call& call) {
 
 Status run_divide_with_mode(const Call& call) {
   const std::string_view mode = call.text(2, "none");
-  if (mode == "none") return run_binary<real_binary_rows<Divide>>(call);
+  if (mode == "none") return run_binary<divide_rows>(call);
   if (mode == "trunc") return run_division<binary_rows<DivideTruncated>>(call);
   if (mode == "floor") return run_division<binary_rows<DivideFloor>>(call);
   return invalid_argument("rounding_mode: expected None, 'trunc' or 'floor', got '" + std::string(mode) + "'");
@@ -181,7 +198,7 @@ Status run_reverse_subtract(const Call& call) {
   if (!is_one(call.number(2, 1))) return unimplemented("alpha: expected 1, got " + std::to_string(call.real(2)));
   const Operand x(call, 0);
   const Operand y(call, 1);
-  return apply_rows(binary_rows<Subtract>(), call.result().dtype(), y.view(), x.view(), call.result());
+  return apply_rows(kSubtractRows(), call.result().dtype(), y.view(), x.view(), call.result());
 }
 
 // The exponents that occur most have exact or cheaper forms, the ones that PyTorch uses.
@@ -217,10 +234,10 @@ Status run_power_of_number(const Call& call) {
   return run_binary<binary_rows<Power>>(call);
 }
 
-constexpr auto kAdd = run_add<binary_rows<Add>, 1>;
-constexpr auto kSubtract = run_add<binary_rows<Subtract>, -1>;
-constexpr auto kMultiply = run_binary<binary_rows<Multiply>>;
-constexpr auto kDivide = run_binary<real_binary_rows<Divide>>;
+constexpr auto kAdd = run_add<kAddRows, 1>;
+constexpr auto kSubtract = run_add<kSubtractRows, -1>;
+constexpr auto kMultiply = run_binary<kMultiplyRows>;
+constexpr auto kDivide = run_binary<divide_rows>;
 constexpr auto kFloorDivide = run_division<binary_rows<DivideFloor>>;
 constexpr auto kRemainder = run_division<binary_rows<Remainder>>;
 constexpr auto kFmod = run_division<binary_rows<Fmod>>;
@@ -247,10 +264,10 @@ constexpr Operator kOperators[] = {
     {"aten.remainder.Scalar_Tensor", "SS", kRemainder, nullptr, true},
     {"aten.fmod.Tensor", "SS", kFmod, nullptr, true},
     {"aten.fmod.Scalar", "SS", kFmod, nullptr, true},
-    {"aten.maximum.default", "SS", run_binary<binary_rows<Maximum>>, nullptr, true},
-    {"aten.minimum.default", "SS", run_binary<binary_rows<Minimum>>, nullptr, true},
-    {"aten.max.other", "SS", run_binary<binary_rows<Maximum>>, nullptr, true},
-    {"aten.min.other", "SS", run_binary<binary_rows<Minimum>>, nullptr, true},
+    {"aten.maximum.default", "SS", run_binary<kMaximumRows>, nullptr, true},
+    {"aten.minimum.default", "SS", run_binary<kMinimumRows>, nullptr, true},
+    {"aten.max.other", "SS", run_binary<kMaximumRows>, nullptr, true},
+    {"aten.min.other", "SS", run_binary<kMinimumRows>, nullptr, true},
     {"aten.pow.Tensor_Scalar", "Tn", run_power_of_number, nullptr, true},
     {"aten.pow.Tensor_Tensor", "SS", kPower, nullptr, true},
     {"aten.pow.Scalar", "SS", kPower, nullptr, true},

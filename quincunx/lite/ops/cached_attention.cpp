@@ -3,11 +3,15 @@
 #include <vector>
 
 #include "quincunx/kernels/attention/attention.h"
+#include "quincunx/kernels/attention/decode_attention.h"
 #include "quincunx/lite/ops/families.h"
 #include "quincunx/lite/ops/rows.h"
 
 namespace qx::lite {
 namespace {
+
+// Up to so many queries the cache is read where it lies; more of them are worth a packed copy of it.
+constexpr int64_t kMaxDecodeQueries = 16;
 
 Result<int64_t> position_of(const TensorView& tensor) {
   if (tensor.num_elements() != 1 || compute_type(tensor.dtype()) != ComputeType::kInteger) {
@@ -55,6 +59,11 @@ Status run_attention_cached(const Call& call) {
   // Only the rows that mean something; the last query sees all of them, which is what `causal` means to the kernel.
   QX_ASSIGN_OR_RETURN(const TensorView keys, call.tensor(1).slice(2, 0, length));
   QX_ASSIGN_OR_RETURN(const TensorView values, call.tensor(2).slice(2, 0, length));
+  if (query.size(2) <= kMaxDecodeQueries) {
+    kernels::DecodeAttentionOptions options;
+    if (call.has(4)) options.scale = static_cast<float>(call.real(4));
+    return kernels::decode_attention(query, keys, values, options, call.result());
+  }
   kernels::AttentionOptions options;
   if (call.has(4)) options.scale = static_cast<float>(call.real(4));
   options.causal = true;

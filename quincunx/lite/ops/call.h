@@ -21,6 +21,11 @@ struct Packed {
   int64_t columns = 0;  // columns of the packed matrix
 };
 
+// What an operator makes of its node's arguments when the model is loaded, so that no call has to.
+struct Prepared {
+  virtual ~Prepared() = default;
+};
+
 // A number with the type that it had in Python.
 struct Number {
   enum class Kind : uint8_t { kBool, kInteger, kFloat };
@@ -34,8 +39,8 @@ struct Number {
 class Call {
  public:
   Call(const graph::Node& node, std::span<const TensorView> values, std::span<const int64_t> symbols,
-       const Packed* packed = nullptr)
-      : node_(node), values_(values), symbols_(symbols), packed_(packed) {}
+       const Packed* packed = nullptr, const Prepared* prepared = nullptr)
+      : node_(node), values_(values), symbols_(symbols), packed_(packed), prepared_(prepared) {}
 
   const graph::Node& node() const { return node_; }
   size_t num_arguments() const { return node_.arguments.size(); }
@@ -65,6 +70,8 @@ class Call {
   const TensorView& result(size_t index = 0) const;
 
   const Packed* packed() const { return packed_; }
+  // Null where the operator prepares nothing, or the node is computed while the model is loaded.
+  const Prepared* prepared() const { return prepared_; }
   int64_t resolve(const graph::Dim& dim) const;
 
  private:
@@ -72,6 +79,7 @@ class Call {
   std::span<const TensorView> values_;
   std::span<const int64_t> symbols_;
   const Packed* packed_;
+  const Prepared* prepared_;
 };
 
 // The value of a size whose symbol, if any, is bound in `symbols`.

@@ -1,6 +1,7 @@
 // What the runtime knows of an operator, and the table of all of them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -9,6 +10,13 @@
 #include "quincunx/lite/ops/call.h"
 
 namespace qx::lite {
+
+// How a constant weight is brought into a form of an operator's own.
+struct PackRecipe {
+  TensorView weight;
+  std::vector<int64_t> parameters;  // equal ones of the same weight share its packed form
+  Result<Packed> (*pack)(const TensorView& weight, std::span<const int64_t> parameters);
+};
 
 // A row of the table. `signature` has one letter an argument:
 //   T tensor   t tensor or None   S tensor or number   L list of tensors   K list of tensors or None
@@ -31,10 +39,14 @@ struct Operator {
   // The weight as the [inner, columns] matrix that `run` multiplies by, if it has memory yet: what is constant is
   // packed once, when the model is loaded. None for a weight that cannot be packed.
   std::optional<TensorView> (*matrix)(const Call& call) = nullptr;
+  // The same for operators whose weight is no matrix.
+  std::optional<PackRecipe> (*recipe)(const Call& call) = nullptr;
   // How many of the results are computed; 0: all. The others serve training, and a graph that reads them is refused.
   size_t num_computed = 0;
   // The shape of a result with sizes that the inputs' symbols do not give.
   Result<std::vector<int64_t>> (*shape)(const Call& call, size_t result) = nullptr;
+  // What `run` finds in Call::prepared(), made of the node alone when the model is loaded.
+  Result<std::unique_ptr<const Prepared>> (*prepare)(const graph::Node& node) = nullptr;
 };
 
 // Null where the runtime has no operator of this name.

@@ -1,5 +1,8 @@
 // Fused regions as tile programs.
+#include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "quincunx/lite/ops/families.h"
@@ -9,20 +12,34 @@
 namespace qx::lite {
 namespace {
 
-// qx.tile(program, inputs): the program is text. Reading it takes microseconds, running it at least as long.
+struct PreparedTile : Prepared {
+  explicit PreparedTile(tile::PreparedProgram tile_program) : program(std::move(tile_program)) {}
+  tile::PreparedProgram program;
+};
+
+Result<std::unique_ptr<const Prepared>> prepare_tile(const graph::Node& node) {
+  QX_ASSIGN_OR_RETURN(tile::Program program, tile::parse(std::get<std::string>(node.arguments[0])));
+  QX_ASSIGN_OR_RETURN(tile::PreparedProgram prepared, tile::PreparedProgram::create(std::move(program)));
+  return std::unique_ptr<const Prepared>(std::make_unique<PreparedTile>(std::move(prepared)));
+}
+
+// qx.tile(program, inputs): the program is text.
 Status run_tile(const Call& call) {
-  QX_ASSIGN_OR_RETURN(const tile::Program program, tile::parse(call.text(0)));
   std::vector<TensorView> inputs, outputs;
   for (const TensorView* input : call.tensors(1)) inputs.push_back(*input);
   for (size_t i = 0; i < call.num_results(); ++i) {
     if (call.optional_result(i) == nullptr) return invalid_argument("result " + std::to_string(i) + " is missing");
     outputs.push_back(call.result(i));
   }
+  if (call.prepared() != nullptr) {
+    return static_cast<const PreparedTile*>(call.prepared())->program.run(inputs, outputs);
+  }
+  QX_ASSIGN_OR_RETURN(const tile::Program program, tile::parse(call.text(0)));
   return tile::run(program, inputs, outputs);
 }
 
 constexpr Operator kOperators[] = {
-    {"qx.tile", "sL", run_tile},
+    {.name = "qx.tile", .signature = "sL", .run = run_tile, .prepare = prepare_tile},
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace qx::lite {
 namespace {
 
 constexpr DType kF32 = DType::kFloat32;
-constexpr int64_t kHeads = 4, kKeyHeads = 2, kCapacity = 8, kWidth = 6;
+constexpr int64_t kHeads = 4, kKeyHeads = 2, kCapacity = 24, kWidth = 6;
 constexpr float kScale = 0.4f;
 // Scores and weights are sums of a few f32 products.
 constexpr float kTolerance = 2e-6f;
@@ -83,7 +83,7 @@ TEST(CachedAttention, AttendsToAllTokensSoFarInStepsOfAnyLength) {
   Session session = Session::create({decoder_graph()}).value();
   History keys, values;
   uint32_t seed = 1;
-  for (const int64_t length : {3, 1, 1, 2, 1}) {
+  for (const int64_t length : {3, 1, 18, 1, 1}) {
     std::vector<std::vector<float>> queries, new_keys, new_values;
     std::vector<int64_t> position = {static_cast<int64_t>(keys.rows.size())};
     for (int64_t i = 0; i < length; ++i) {
@@ -152,7 +152,7 @@ TEST(CachedAttention, RefusesMoreTokensThanTheCacheHolds) {
                                         view_of(k, {1, kKeyHeads, 1, kWidth}), view_of(position, {})})
             .status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find("position " + std::to_string(at) + " and 1 new rows exceed the capacity of 8"),
+    EXPECT_NE(status.message().find("position " + std::to_string(at) + " and 1 new rows exceed the capacity of 24"),
               std::string::npos)
         << status;
   }

@@ -37,7 +37,11 @@ if(TARGET quincunx_torch_distributed)
 endif()
 
 if(TARGET quincunx_compiler)  # finds LLVM by its rpath
-  install(TARGETS quincunx_compiler LIBRARY DESTINATION lib COMPONENT compiler)
+  set_target_properties(quincunx_regions PROPERTIES INSTALL_RPATH $ORIGIN)
+  install(TARGETS quincunx_compiler quincunx_regions LIBRARY DESTINATION lib COMPONENT compiler)
+  if(TARGET quincunx_regions_python)
+    install(TARGETS quincunx_regions_python LIBRARY DESTINATION lib COMPONENT compiler)
+  endif()
 endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/ DESTINATION models COMPONENT torch FILES_MATCHING PATTERN "*.toml")

@@ -9,6 +9,7 @@
 #include "quincunx/base/mapped_file.h"
 #include "quincunx/graph/qxm.h"
 #include "quincunx/graph/text.h"
+#include "quincunx/graph/tile_node.h"
 #include "quincunx/tensor/storage.h"
 
 namespace qx::apps {
@@ -36,7 +37,12 @@ Json method_json(const graph::Graph& graph) {
     states.push_back({{"name", state.name}, {"type", graph::type_text(value.type, graph.symbols)}});
   }
   std::map<std::string, int64_t> operators;
-  for (const graph::Node& node : graph.nodes) ++operators[node.op];
+  Json regions = Json::array();
+  for (const graph::Node& node : graph.nodes) {
+    ++operators[node.op];
+    if (node.op != graph::kTileOperator) continue;
+    regions.push_back({{"name", node.name}, {"program", std::get<std::string>(node.arguments[0])}});
+  }
   return {{"name", graph.name},
           {"symbols", symbols},
           {"inputs", values_json(graph, graph.inputs)},
@@ -44,7 +50,8 @@ Json method_json(const graph::Graph& graph) {
           {"states", states},
           {"num_nodes", graph.nodes.size()},
           {"num_constants", graph.constants.size()},
-          {"operators", operators}};
+          {"operators", operators},
+          {"regions", regions}};
 }
 
 Json model_json(const std::string& path, const graph::QxmLayout& layout, const graph::Qxm& model) {

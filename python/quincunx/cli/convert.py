@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-length", type=int, metavar="N", help="tokens that a decoder's caches hold, or the longest text to encode"
     )
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json or tokenizer.model that goes into the file")
+    parser.add_argument("--no-regions", action="store_true", help="do not run the fusion compiler")
     parser.add_argument("--no-check", action="store_true", help="do not compare the result with the source")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     return parser
@@ -46,13 +47,16 @@ def main(arguments: list[str]) -> int:
             output=options.output,
             max_length=options.max_length,
             tokenizer=options.tokenizer,
+            regions=not options.no_regions,
             check=not options.no_check,
             progress=progress,
         )
     except (ValueError, TypeError, NotImplementedError, RuntimeError, OSError) as error:
         print(f"qx convert: {error}", file=sys.stderr)
         return _FAILED
-    methods = ", ".join(f"{name} ({count} nodes)" for name, count in report.methods.items())
+    methods = ", ".join(
+        f"{name} ({count} nodes, {report.regions[name]} fused regions)" for name, count in report.methods.items()
+    )
     checked = "not compared" if report.max_error is None else f"largest error {report.max_error:.2e}"
     print(f"{report.output}: {report.size_bytes / 1e6:.1f} MB, {methods}, {checked}, {report.seconds:.1f} s")
     return 0

@@ -12,6 +12,7 @@ import torch
 from . import _export
 from ._artifact import write_artifact
 from ._check import check_methods
+from ._regions import fuse_methods
 from .source import KINDS, Source, TokenizerFile, read_source
 from .tokenizer import load_module
 
@@ -27,8 +28,9 @@ class ConvertReport:
     output: pathlib.Path
     size_bytes: int
     weight_bytes: int
-    # Method -> number of nodes.
+    # Method -> number of nodes, and of its fused regions.
     methods: dict[str, int]
+    regions: dict[str, int]
     max_error: float | None
     seconds: float
 
@@ -43,6 +45,7 @@ def convert(
     max_length: int | None = None,
     tokenizer: str | os.PathLike | TokenizerFile | None = None,
     stop_tokens: Sequence[int] = (),
+    regions: bool = True,
     check: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> ConvertReport:
@@ -52,7 +55,8 @@ def convert(
     or what `qx convert` takes: "FILE.py:FUNCTION", a .pt2 file, a folder in the published layout, a recipe's name.
     `kind` is "plain" (one method `forward`), "decoder" (a causal language model becomes `prefill` and `decode` with a
     cache of `max_length` tokens) or "encoder" (tokens and mask to one vector a text: `encode`). `tokenizer` and
-    `stop_tokens` travel in the file. `check` compares the result with the source and raises ValueError where they
+    `stop_tokens` travel in the file. `regions` runs the fusion compiler: what it fuses becomes tile programs, which the
+    runtime executes without it. `check` compares the result with the source and raises ValueError where they
     differ. The file appears at once and whole, or not at all.
     """
     started = time.perf_counter()
@@ -70,6 +74,10 @@ def convert(
     program = _export.export(source.module, source.example_inputs, source.dynamic_shapes)
     say(f"importing {len(program.graph.nodes)} nodes")
     methods = _methods(source, _export.import_program(program, "forward"))
+    fused: dict[str, list[Any]] = {method.name: [] for method in methods}
+    if regions:
+        say("fusing regions")
+        methods, fused = fuse_methods(methods)
     max_error = None
     if check:
         say("comparing with the source")
@@ -81,6 +89,7 @@ def convert(
         size_bytes=output.stat().st_size,
         weight_bytes=_export.weight_bytes(program),
         methods={method.name: len(method.nodes) for method in methods},
+        regions={name: len(made) for name, made in fused.items()},
         max_error=max_error,
         seconds=time.perf_counter() - started,
     )

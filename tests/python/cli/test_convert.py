@@ -11,7 +11,7 @@ def test_it_writes_a_model_and_says_what_it_did(tmp_path, capsys):
     output = tmp_path / "m.qxm"
     assert convert.main([f"{source}:build", "-o", str(output)]) == 0
     printed = capsys.readouterr()
-    assert "forward (1 nodes)" in printed.out and "largest error" in printed.out
+    assert "forward (1 nodes, 0 fused regions)" in printed.out and "largest error" in printed.out
     assert "qx convert: exporting" in printed.err
     assert list(Session(output).methods) == ["forward"]
     assert convert.main([f"{source}:build", "-o", str(output), "--no-check", "--quiet"]) == 0

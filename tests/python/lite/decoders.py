@@ -52,6 +52,33 @@ def llama_decoder(seed: int = 1):
     return LlamaForCausalLM(config).eval()
 
 
+def qwen_decoder(version: int, seed: int = 1):
+    """Qwen 2 has biases in the projections of attention, Qwen 3 norms of queries and keys."""
+    import transformers
+
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"Qwen{version}Config")(
+        vocab_size=64,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=128,
+        eos_token_id=None,
+        bos_token_id=None,
+        initializer_range=0.2,
+        tie_word_embeddings=version == 3,
+    )
+    model = getattr(transformers, f"Qwen{version}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)  # biases begin as zeros, norms as ones
+    return model
+
+
 @torch.no_grad()
 def greedy(logits_of, prompt: list[int], count: int) -> list[int]:
     """Each time the most likely token after the whole text, in float32 eager PyTorch."""

@@ -2,7 +2,7 @@
 # The slow checks: tests/nightly.sh [PART...], without a part all of them. Each part builds in a folder of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ALL=(g++ asan tsan tidy fuzz coverage train)
+ALL=(g++ asan tsan tidy fuzz coverage aarch64 vector_math train)
 FUZZ_SECONDS=${FUZZ_SECONDS:-60}
 JOBS=${JOBS:-$(nproc)}
 CMAKE=/usr/bin/cmake
@@ -42,6 +42,20 @@ run_coverage() {
   echo "lines shown in build/coverage/html/index.html"
 }
 
+# The kernels for another architecture; the tests of a part that this build leaves out do not exist in it.
+run_aarch64() {
+  cmake/aarch64-sysroot.sh
+  build aarch64
+  run_ctest aarch64
+}
+
+# Every float there is: half an hour on two cores.
+run_vector_math() {
+  configure release
+  "$CMAKE" --build build/release -j "$JOBS" --target kernels_elementwise_vector_math_test
+  QX_EXHAUSTIVE_TESTS=1 build/release/bin/kernels_elementwise_vector_math_test
+}
+
 run_part() {
   case $1 in
     g++) build gcc && run_ctest gcc ;;
@@ -50,6 +64,8 @@ run_part() {
     tidy) run_tidy ;;
     fuzz) run_fuzzers ;;
     coverage) run_coverage ;;
+    aarch64) run_aarch64 ;;
+    vector_math) run_vector_math ;;
     train) cmake/setup.sh all && .venv/bin/python -m pytest tests/python -q -m nightly ;;
   esac
 }

@@ -1,4 +1,4 @@
-// torch.ops.quincunx.attention and variable_length_attention
+// torch.ops.quincunx.attention and variable_length_attention, with their backward operators
 #include "quincunx/kernels/attention/attention.h"
 
 #include <torch/csrc/stable/library.h>
@@ -51,6 +51,43 @@ std::tuple<Tensor, Tensor> variable_length_attention(const Tensor& query, const 
   return {output, lse};
 }
 
+// Gradients of query, key and value.
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& output_grad, std::optional<Tensor> log_sum_exp_grad,
+                                                      const Tensor& query, const Tensor& key, const Tensor& value,
+                                                      const Tensor& output, const Tensor& log_sum_exp,
+                                                      std::optional<double> scale, bool causal,
+                                                      const std::vector<int64_t>& key_lengths,
+                                                      std::optional<Tensor> attn_mask) {
+  kernels::AttentionOptions options;
+  options.scale = narrowed(scale);
+  options.causal = causal;
+  options.key_lengths = key_lengths;
+  if (attn_mask.has_value()) options.attn_mask = mask_view("attn_mask", *attn_mask);
+  options.log_sum_exp = float32_view("log_sum_exp", log_sum_exp);
+  const AttentionGradientTensors result(query, key, value);
+  throw_if_error(kernels::attention_backward(attention_forward(query, key, value, output), options,
+                                             attention_gradients(output_grad, log_sum_exp_grad), result.views()));
+  return result.tensors();
+}
+
+std::tuple<Tensor, Tensor, Tensor> variable_length_attention_backward(
+    const Tensor& output_grad, std::optional<Tensor> log_sum_exp_grad, const Tensor& query, const Tensor& key,
+    const Tensor& value, const Tensor& output, const Tensor& log_sum_exp, const Tensor& query_starts,
+    const Tensor& key_starts, std::optional<double> scale, bool causal) {
+  const std::vector<int64_t> q_starts = indices("query_starts", query_starts),
+                             k_starts = indices("key_starts", key_starts);
+  const kernels::VariableLengthOptions options{.scale = narrowed(scale),
+                                               .causal = causal,
+                                               .query_starts = q_starts,
+                                               .key_starts = k_starts,
+                                               .log_sum_exp = float32_view("log_sum_exp", log_sum_exp)};
+  const AttentionGradientTensors result(query, key, value);
+  throw_if_error(kernels::variable_length_attention_backward(attention_forward(query, key, value, output), options,
+                                                             attention_gradients(output_grad, log_sum_exp_grad),
+                                                             result.views()));
+  return result.tensors();
+}
+
 }  // namespace
 }  // namespace qx::torch_bridge
 
@@ -61,9 +98,19 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
   library.def(
       "variable_length_attention(Tensor query, Tensor key, Tensor value, Tensor query_starts, Tensor key_starts, "
       "float? scale=None, bool causal=False) -> (Tensor output, Tensor log_sum_exp)");
+  library.def(
+      "attention_backward(Tensor output_grad, Tensor? log_sum_exp_grad, Tensor query, Tensor key, Tensor value, "
+      "Tensor output, Tensor log_sum_exp, float? scale, bool causal, int[] key_lengths, Tensor? attn_mask) "
+      "-> (Tensor query_grad, Tensor key_grad, Tensor value_grad)");
+  library.def(
+      "variable_length_attention_backward(Tensor output_grad, Tensor? log_sum_exp_grad, Tensor query, Tensor key, "
+      "Tensor value, Tensor output, Tensor log_sum_exp, Tensor query_starts, Tensor key_starts, float? scale, "
+      "bool causal) -> (Tensor query_grad, Tensor key_grad, Tensor value_grad)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("attention", TORCH_BOX(&qx::torch_bridge::attention));
   library.impl("variable_length_attention", TORCH_BOX(&qx::torch_bridge::variable_length_attention));
+  library.impl("attention_backward", TORCH_BOX(&qx::torch_bridge::attention_backward));
+  library.impl("variable_length_attention_backward", TORCH_BOX(&qx::torch_bridge::variable_length_attention_backward));
 }

@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "quincunx/kernels/attention/attention_backward.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -35,6 +37,39 @@ inline AttentionResults new_attention_results(const torch::stable::Tensor& query
   return {
       query.size(3) == value.size(3) ? torch::stable::empty_like(query) : torch::stable::new_empty(query, output_shape),
       torch::stable::new_empty(query, lse_shape, torch::headeronly::ScalarType::Float)};
+}
+
+// Gradients of query, key and value, as tensors and as the kernels write them.
+struct AttentionGradientTensors {
+  torch::stable::Tensor query, key, value;
+
+  AttentionGradientTensors(const torch::stable::Tensor& q, const torch::stable::Tensor& k,
+                           const torch::stable::Tensor& v)
+      : query(torch::stable::new_empty(q, q.sizes())),
+        key(torch::stable::new_empty(k, k.sizes())),
+        value(torch::stable::new_empty(v, v.sizes())) {}
+
+  kernels::AttentionInputGradients views() const {
+    return {kernel_float_view("query_grad", query), kernel_float_view("key_grad", key),
+            kernel_float_view("value_grad", value)};
+  }
+  std::tuple<torch::stable::Tensor, torch::stable::Tensor, torch::stable::Tensor> tensors() const {
+    return {query, key, value};
+  }
+};
+
+inline kernels::AttentionForward attention_forward(const torch::stable::Tensor& query, const torch::stable::Tensor& key,
+                                                   const torch::stable::Tensor& value,
+                                                   const torch::stable::Tensor& output) {
+  return {kernel_float_view("query", query), kernel_float_view("key", key), kernel_float_view("value", value),
+          kernel_float_view("output", output)};
+}
+
+inline kernels::AttentionGradients attention_gradients(const torch::stable::Tensor& output_grad,
+                                                       const std::optional<torch::stable::Tensor>& log_sum_exp_grad) {
+  kernels::AttentionGradients gradients{kernel_float_view("output_grad", output_grad)};
+  if (log_sum_exp_grad.has_value()) gradients.log_sum_exp = float32_view("log_sum_exp_grad", *log_sum_exp_grad);
+  return gradients;
 }
 
 inline std::optional<float> narrowed(std::optional<double> value) {

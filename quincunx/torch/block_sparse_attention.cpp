@@ -84,20 +84,13 @@ std::tuple<Tensor, Tensor, Tensor> block_sparse_attention_backward(
     const Tensor& select_num_idx, const Tensor& query_starts, const Tensor& key_starts, std::optional<Tensor> order,
     std::optional<double> scale, bool causal, const std::vector<int64_t>& key_lengths,
     std::optional<Tensor> attn_mask) {
-  const kernels::BlockSparseForward forward{kernel_float_view("query", query), kernel_float_view("key", key),
-                                            kernel_float_view("value", value), kernel_float_view("output", output)};
   const auto options = options_of(select_idx, select_num_idx, query_starts, key_starts, order, scale, causal,
                                   key_lengths, attn_mask, log_sum_exp);
-  kernels::BlockSparseGradients gradients{kernel_float_view("output_grad", output_grad)};
-  if (log_sum_exp_grad.has_value()) gradients.log_sum_exp = float32_view("log_sum_exp_grad", *log_sum_exp_grad);
-  Tensor query_grad = torch::stable::new_empty(query, query.sizes());
-  Tensor key_grad = torch::stable::new_empty(key, key.sizes());
-  Tensor value_grad = torch::stable::new_empty(value, value.sizes());
-  throw_if_error(kernels::block_sparse_attention_backward(
-      forward, options, gradients,
-      {kernel_float_view("query_grad", query_grad), kernel_float_view("key_grad", key_grad),
-       kernel_float_view("value_grad", value_grad)}));
-  return {query_grad, key_grad, value_grad};
+  const AttentionGradientTensors result(query, key, value);
+  throw_if_error(kernels::block_sparse_attention_backward(attention_forward(query, key, value, output), options,
+                                                          attention_gradients(output_grad, log_sum_exp_grad),
+                                                          result.views()));
+  return result.tensors();
 }
 
 std::array<int64_t, 3> three(std::string_view name, const std::vector<int64_t>& sizes) {

@@ -134,11 +134,7 @@ Status attention(const TensorView& query, const TensorView& key, const TensorVie
 Status variable_length_attention(const TensorView& query, const TensorView& key, const TensorView& value,
                                  const VariableLengthOptions& options, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_attention_dtypes(query, key, value, output, 3));
-  AttentionOptions inner{.scale = options.scale, .causal = options.causal};
-  if (options.log_sum_exp) {
-    QX_RETURN_IF_ERROR(check_rank("log_sum_exp", *options.log_sum_exp, 2));
-    inner.log_sum_exp = with_one_batch_item(*options.log_sum_exp);
-  }
+  QX_ASSIGN_OR_RETURN(const AttentionOptions inner, packed_attention_options(options));
   const TensorView q = by_heads(query), k = by_heads(key), v = by_heads(value), out = by_heads(output);
   QX_RETURN_IF_ERROR(check_attention_arguments(q, k, v, inner, out));
   QX_RETURN_IF_ERROR(check_sequence_starts(options.query_starts, options.key_starts, q, k));

@@ -8,6 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quincunx/kernels/attention/attention_kernel.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -56,6 +57,20 @@ void PackQuery(const AttentionBlock& block, float* packed) {
   }
 }
 
+// Asks for the part of a mask that MaskRow will read: its rows are far apart and each is used once.
+void FetchMask(const MaskRows& mask, int64_t first_row, int64_t rows, int64_t key, int64_t keys) {
+  if (mask.key_order != nullptr || mask.key_stride != 1 || (mask.row_stride == 0 && first_row > 0)) return;
+  constexpr int64_t kFloatsALine = 16;
+  for (int64_t r = first_row; r < first_row + rows; ++r) {
+    const int64_t at = mask.row_offset(r) + key;
+    if (mask.seen != nullptr) {
+      hwy::Prefetch(mask.seen + at);
+    } else {
+      for (int64_t i = 0; i < keys; i += kFloatsALine) hwy::Prefetch(mask.bias + at + i);
+    }
+  }
+}
+
 // Scores of all rows against the keys of a span of at most a key block, where some row of the tile sees them.
 void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
   const int64_t panel_floats = kAttentionPanel * block.head_dim;
@@ -64,6 +79,7 @@ void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const Ke
     for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
       const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
       if (key >= block.visible(row + rows - 1, span)) continue;
+      if (block.mask.is_present()) FetchMask(block.mask, row, rows, span.first + key, panels * kAttentionPanel);
       WithTileSize(rows, panels, [&](auto r, auto p) HWY_ATTR {
         ScoreTile<decltype(r)::kValue, decltype(p)::kValue>(buffers.query + row * block.head_dim, keys, block.head_dim,
                                                             buffers.scores + row * kScoreStride + key, kScoreStride);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "quincunx/kernels/attention/decode_arguments.h"
-#include "quincunx/kernels/attention/decode_kernel.h"
+#include "quincunx/kernels/attention/decode_attention_kernel.h"
 #include "quincunx/kernels/convert/convert.h"
 #include "quincunx/parallel/parallel_for.h"
 

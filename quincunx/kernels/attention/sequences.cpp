@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "quincunx/kernels/convert/argument_checks.h"
+
 namespace qx::kernels {
 namespace {
 
@@ -32,6 +34,7 @@ std::vector<Sequence> sequences_of_batch(const TensorView& query, const TensorVi
     sequences[i].batch = static_cast<int64_t>(i);
     sequences[i].num_queries = query.size(2);
     sequences[i].num_keys = key_lengths.empty() ? key.size(2) : key_lengths[i];
+    sequences[i].num_padding = key.size(2) - sequences[i].num_keys;
     sequences[i].diagonal = 1 + key.size(2) - query.size(2);
   }
   return sequences;
@@ -56,6 +59,17 @@ Status check_sequence_starts(std::span<const int64_t> query_starts, std::span<co
   if (query_starts.size() == key_starts.size()) return ok_status();
   return invalid_argument("key_starts: expected as many numbers as query_starts, " +
                           std::to_string(query_starts.size()) + ", got " + std::to_string(key_starts.size()));
+}
+
+Result<AttentionOptions> packed_attention_options(const VariableLengthOptions& options) {
+  AttentionOptions result;
+  result.scale = options.scale;
+  result.causal = options.causal;
+  if (options.log_sum_exp) {
+    QX_RETURN_IF_ERROR(check_rank("log_sum_exp", *options.log_sum_exp, 2));
+    result.log_sum_exp = with_one_batch_item(*options.log_sum_exp);
+  }
+  return result;
 }
 
 TensorView by_heads(const TensorView& tensor) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quincunx/base/status.h"
+#include "quincunx/kernels/attention/attention.h"
 #include "quincunx/tensor/tensor_view.h"
 
 namespace qx::kernels {
@@ -14,8 +15,9 @@ struct Sequence {
   int64_t first_query = 0;
   int64_t num_queries = 0;
   int64_t first_key = 0;
-  int64_t num_keys = 0;  // without padding
-  int64_t diagonal = 0;  // keys that the first query sees with causal; the next one sees one more
+  int64_t num_keys = 0;     // without padding
+  int64_t num_padding = 0;  // rows after the keys that belong to no sequence
+  int64_t diagonal = 0;     // keys that the first query sees with causal; the next one sees one more
 
   int64_t causal_limit(int64_t query) const { return diagonal + query; }
 };
@@ -29,6 +31,8 @@ std::vector<Sequence> sequences_of_starts(std::span<const int64_t> query_starts,
 Status check_sequence_starts(std::span<const int64_t> query_starts, std::span<const int64_t> key_starts,
                              const TensorView& query, const TensorView& key);
 
+// As attention() takes them, for tensors that are seen by heads.
+Result<AttentionOptions> packed_attention_options(const VariableLengthOptions& options);
 // A [S, H, D] tensor as [1, H, S, D], and a [H, S] tensor as [1, H, S].
 TensorView by_heads(const TensorView& tensor);
 TensorView with_one_batch_item(const TensorView& tensor);

@@ -108,6 +108,91 @@ def test_packed_sequences_must_start_where_tensors_do():
         operator(packed[0], packed, packed, starts, starts)
 
 
+def gradients_of(function, *inputs):
+    """Of a weighted sum of the outputs, with respect to query, key and value."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    outputs = function(*leaves)
+    weights = [torch.randn(y.shape, generator=torch.Generator().manual_seed(i)) for i, y in enumerate(outputs)]
+    sum((y * w.to(y)).sum() for y, w in zip(outputs, weights, strict=True)).backward()
+    return [x.grad for x in leaves]
+
+
+def by_scores(query, key, value, mask=None):
+    scores = (
+        query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2) * query.shape[-1] ** -0.5
+    )
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // key.shape[1], 1), scores.logsumexp(-1)
+
+
+# Gradients are sums of at most 300 products of weights, means and values below 5, each as exact as a weight.
+GRADIENT_TOLERANCE = 4 * 300**0.5 * 25 * TOLERANCE
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_equal_those_of_the_formula(masked):
+    query, key, value = torch.randn(2, 4, 50, 16), torch.randn(2, 2, 130, 16), torch.randn(2, 2, 130, 9)
+    mask = torch.randn(50, 130) if masked else None
+    whole = None if mask is None else mask.expand(2, 4, 50, 130)
+    actual = gradients_of(lambda *x: torch.ops.quincunx.attention(*x, attn_mask=whole), query, key, value)
+    expected = gradients_of(
+        lambda *x: by_scores(*x, None if mask is None else mask.double()),
+        *(x.double() for x in (query, key, value)),
+    )
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=0, atol=GRADIENT_TOLERANCE)
+
+
+def test_gradients_of_packed_sequences_equal_those_of_each_alone():
+    starts = torch.tensor([0, 5, 40])
+    query, key, value = torch.randn(40, 4, 16), torch.randn(40, 2, 16), torch.randn(40, 2, 16)
+    actual = gradients_of(
+        lambda *x: torch.ops.quincunx.variable_length_attention(*x, starts, starts, causal=True)[:1], query, key, value
+    )
+
+    def one_by_one(*packed):
+        parts = [[x[a:b].transpose(0, 1)[None] for x in packed] for a, b in ((0, 5), (5, 40))]
+        outputs = [scaled_dot_product_attention(*p, is_causal=True, enable_gqa=True) for p in parts]
+        return (torch.cat([y[0].transpose(0, 1) for y in outputs]),)
+
+    expected = gradients_of(one_by_one, *(x.double() for x in (query, key, value)))
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=0, atol=GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_gradients_are_those_of_the_float_tensors_rounded(dtype):
+    query, key, value = (torch.randn(1, 2, 30, 8, dtype=dtype) for _ in range(3))
+    actual = gradients_of(lambda *x: torch.ops.quincunx.attention(*x, causal=True)[:1], query, key, value)
+    expected = gradients_of(
+        lambda *x: torch.ops.quincunx.attention(*x, causal=True)[:1], query.float(), key.float(), value.float()
+    )
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == dtype
+        # The output of the forward pass, and the weights of its sum, are rounded once too.
+        torch.testing.assert_close(a.float(), b, rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
+def test_second_derivatives_are_refused():
+    query = torch.randn(1, 1, 3, 8, requires_grad=True)
+    output, _ = torch.ops.quincunx.attention(query, query, query)
+    (gradient,) = torch.autograd.grad(output.sum(), query, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        gradient.sum().backward()
+
+
+def test_gradients_can_be_compiled():
+    def loss(query, key, value):
+        return torch.ops.quincunx.attention(query, key, value, causal=True)[0].square().sum()
+
+    leaves = [torch.randn(1, 2, 9, 8, requires_grad=True) for _ in range(3)]
+    expected = torch.autograd.grad(loss(*leaves), leaves)
+    actual = torch.autograd.grad(torch.compile(loss, fullgraph=True, backend="aot_eager")(*leaves), leaves)
+    for a, b in zip(actual, expected, strict=True):
+        assert torch.equal(a, b)
+
+
 def test_bad_input_names_the_argument():
     query, key = torch.randn(1, 4, 5, 8), torch.randn(1, 3, 5, 8)
     with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: key: expected a number of heads"):

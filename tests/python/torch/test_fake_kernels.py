@@ -95,8 +95,9 @@ def test_every_operator_of_models_has_one():
     # test_gemm.py and test_batched_gemm.py check those.
     others |= {"packed_linear_out", "pack_gated_weight", "gated_linear", "gram", "symmetric_polynomial"}
     others |= {"batched_gemm", "pack_grouped_weight", "grouped_linear"}
-    # test_decode_attention.py checks those.
+    # test_decode_attention.py and the gradients in test_attention.py check those.
     others |= {"decode_attention", "paged_decode_attention"}
+    others |= {"attention_backward", "variable_length_attention_backward"}
     # quincunx.fusion's, which another test of this process may have registered; its own tests check them.
     others |= {"fused_region", "checked_region", "reference_region"}
     assert registered - others == names

@@ -1,11 +1,11 @@
-#include "quincunx/kernels/block_sparse_attention/block_sparse_backward_kernel.h"
+#include "quincunx/kernels/attention/attention_backward_kernel.h"
 
 #include <algorithm>
 #include <limits>
 #include <numbers>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quincunx/kernels/block_sparse_attention/block_sparse_backward_kernel.cpp"
+#define HWY_TARGET_INCLUDE "quincunx/kernels/attention/attention_backward_kernel.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -16,19 +16,36 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-void AccumulateProduct(const PanelProduct& p) {
-  HWY_ALIGN float ones[kTileRows];
-  std::fill_n(ones, kTileRows, 1.0f);
+template <bool kIsSum, int kRows, int kPanels>
+void ProductTile(const PanelProduct& p, const Panels& panels, const float* a, float* c) {
+  const TileTag d;
+  constexpr int kVectors = kPanels * kTileVectors, kLanes = kAttentionPanel / kTileVectors;
+  TileVector sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = kIsSum ? hn::Load(d, c + r * p.c_stride + v * kLanes) : hn::Zero(d);
+    }
+  }
+  AccumulateTile<kRows, kPanels>(a, p.a_row_step, p.a_depth_step, p.depth, panels, sums);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sums[r][v], d, c + r * p.c_stride + v * kLanes);
+  }
+}
+
+template <bool kIsSum>
+void Product(const PanelProduct& p) {
   ForEachTileColumn(p.columns, [&](int64_t column, int64_t panels) HWY_ATTR {
     const Panels b{p.panels + column * p.panel_rows, kAttentionPanel * p.panel_rows};
     for (int64_t row = 0; row < p.rows; row += kTileRows) {
       WithTileSize(std::min<int64_t>(kTileRows, p.rows - row), panels, [&](auto r, auto n) HWY_ATTR {
-        ValueTile<decltype(r)::kValue, decltype(n)::kValue>(p.a + row * p.a_stride, p.a_stride, b, p.depth, ones,
-                                                            p.c + row * p.c_stride + column, p.c_stride);
+        ProductTile<kIsSum, decltype(r)::kValue, decltype(n)::kValue>(p, b, p.a + row * p.a_row_step,
+                                                                      p.c + row * p.c_stride + column);
       });
     }
   });
 }
+void AccumulateProduct(const PanelProduct& p) { Product<true>(p); }
+void StoreProduct(const PanelProduct& p) { Product<false>(p); }
 
 void DifferentiateWeights(const WeightRow& row) {
   const TileTag d;
@@ -69,9 +86,11 @@ HWY_AFTER_NAMESPACE();
 namespace qx::kernels {
 
 HWY_EXPORT(AccumulateProduct);
+HWY_EXPORT(StoreProduct);
 HWY_EXPORT(DifferentiateWeights);
 
 void accumulate_product(const PanelProduct& product) { HWY_DYNAMIC_DISPATCH(AccumulateProduct)(product); }
+void store_product(const PanelProduct& product) { HWY_DYNAMIC_DISPATCH(StoreProduct)(product); }
 void differentiate_weights(const WeightRow& row) { HWY_DYNAMIC_DISPATCH(DifferentiateWeights)(row); }
 
 }  // namespace qx::kernels

@@ -1,15 +1,16 @@
-// The per-instruction-set part of the backward pass of block-sparse attention.
+// The per-instruction-set part of the backward pass of attention.
 #pragma once
 
 #include <cstdint>
 
 namespace qx::kernels {
 
-// A row-major times a matrix in panels of 16 columns, element (k, n) at panels[n / 16 * panel_rows * 16 + k * 16 + n %
-// 16].
+// A times a matrix in panels of 16 columns. Element (m, k) of A is a[m * a_row_step + k * a_depth_step], element (k, n)
+// of the other panels[n / 16 * panel_rows * 16 + k * 16 + n % 16].
 struct PanelProduct {
   const float* a = nullptr;
-  int64_t a_stride = 0;
+  int64_t a_row_step = 0;
+  int64_t a_depth_step = 1;
   int64_t rows = 0;
   int64_t depth = 0;
   const float* panels = nullptr;
@@ -20,8 +21,9 @@ struct PanelProduct {
   int64_t c_stride = 0;
 };
 
-// C += A B.
+// C += A B, or C = A B.
 void accumulate_product(const PanelProduct& product);
+void store_product(const PanelProduct& product);
 
 struct WeightRow {
   float* scores = nullptr;        // in: query key^T; out: weights 2^(scores * scale_log2 - log2_sum)

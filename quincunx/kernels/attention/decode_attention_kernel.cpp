@@ -1,9 +1,9 @@
-#include "quincunx/kernels/attention/decode_kernel.h"
+#include "quincunx/kernels/attention/decode_attention_kernel.h"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quincunx/kernels/attention/decode_kernel.cpp"
+#define HWY_TARGET_INCLUDE "quincunx/kernels/attention/decode_attention_kernel.cpp"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

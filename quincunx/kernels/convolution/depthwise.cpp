@@ -83,60 +83,80 @@ HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const Depthwis
   QX_UNROLL for (int p = 0; p < kPixels; ++p) { hn::StoreU(sums[p], d, row.output + (x + p) * output_step + channel); }
 }
 
-template <int kTaps, class D>
-int64_t SumInterior(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
-                    int64_t end) {
-  const int64_t taps = problem.kernel[2];
-  for (; x + 8 <= end; x += 8) SumPixels<8, kTaps>(d, problem, row, channel, x, 0, taps);
-  for (; x + 4 <= end; x += 4) SumPixels<4, kTaps>(d, problem, row, channel, x, 0, taps);
-  for (; x < end; ++x) SumPixels<1, kTaps>(d, problem, row, channel, x, 0, taps);
-  return x;
-}
-
-// Pixels [interior_begin, interior_end) have all their taps inside of the line.
-template <class D>
-void SumLine(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t interior_begin,
-             int64_t interior_end) {
-  const int64_t taps = problem.kernel[2];
-  const auto at_edge = [&](int64_t x) HWY_ATTR {
-    const int64_t first = x * problem.stride[2] - problem.padding[2];
-    const int64_t dilation = problem.dilation[2];
-    int64_t begin = 0;
-    int64_t end = taps;
-    while (begin < taps && first + begin * dilation < 0) ++begin;
-    while (end > begin && first + (end - 1) * dilation >= problem.in[2]) --end;
-    SumPixels<1, 0>(d, problem, row, channel, x, begin, end);
-  };
-  int64_t x = 0;
-  for (; x < interior_begin; ++x) at_edge(x);
-  if (taps == 3) {
-    x = SumInterior<3>(d, problem, row, channel, x, interior_end);
-  } else if (taps == 5) {
-    x = SumInterior<5>(d, problem, row, channel, x, interior_end);
-  } else {
-    x = SumInterior<0>(d, problem, row, channel, x, interior_end);
-  }
-  for (; x < problem.out[2]; ++x) at_edge(x);
-}
-
-template <int kLanes>
-int64_t SumChannels(const ConvolutionProblem& problem, const DepthwiseRow* rows, int64_t num_rows, int64_t channel,
-                    int64_t end, int64_t interior_begin, int64_t interior_end) {
+// Channels [channel, end) as far as whole vectors of kLanes reach; returns the first channel that is left.
+template <int kLanes, int kPixels, int kTaps>
+int64_t SumVectors(const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t end, int64_t x,
+                   int64_t tap_begin, int64_t tap_end) {
   const hn::CappedTag<float, kLanes> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; channel + lanes <= end; channel += lanes) {
-    for (int64_t r = 0; r < num_rows; ++r) SumLine(d, problem, rows[r], channel, interior_begin, interior_end);
+    SumPixels<kPixels, kTaps>(d, problem, row, channel, x, tap_begin, tap_end);
   }
   return channel;
 }
 
+// Channels [begin, end) of a line.
+struct ChannelRange {
+  int64_t begin, end;
+};
+
+template <int kPixels, int kTaps>
+void SumChannels(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t x,
+                 int64_t tap_begin, int64_t tap_end) {
+  int64_t c = channels.begin;
+  c = SumVectors<16, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  c = SumVectors<8, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  c = SumVectors<4, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  SumVectors<1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+}
+
+// Pixels [x, end), all taps of which lie inside of the line.
+template <int kTaps>
+void SumInterior(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t x,
+                 int64_t end) {
+  const int64_t taps = problem.kernel[2];
+  for (; x + 8 <= end; x += 8) SumChannels<8, kTaps>(problem, row, channels, x, 0, taps);
+  for (; x + 4 <= end; x += 4) SumChannels<4, kTaps>(problem, row, channels, x, 0, taps);
+  for (; x < end; ++x) SumChannels<1, kTaps>(problem, row, channels, x, 0, taps);
+}
+
+// Pixels [x, end), of whose taps only some do.
+void SumEdge(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t x,
+             int64_t end) {
+  const int64_t dilation = problem.dilation[2];
+  for (; x < end; ++x) {
+    const int64_t first = x * problem.stride[2] - problem.padding[2];
+    int64_t tap_begin = 0;
+    int64_t tap_end = problem.kernel[2];
+    while (tap_begin < tap_end && first + tap_begin * dilation < 0) ++tap_begin;
+    while (tap_end > tap_begin && first + (tap_end - 1) * dilation >= problem.in[2]) --tap_end;
+    SumChannels<1, 0>(problem, row, channels, x, tap_begin, tap_end);
+  }
+}
+
+void SumLine(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t interior_begin,
+             int64_t interior_end) {
+  SumEdge(problem, row, channels, 0, interior_begin);
+  switch (problem.kernel[2]) {
+    case 3: SumInterior<3>(problem, row, channels, interior_begin, interior_end); break;
+    case 5: SumInterior<5>(problem, row, channels, interior_begin, interior_end); break;
+    default: SumInterior<0>(problem, row, channels, interior_begin, interior_end);
+  }
+  SumEdge(problem, row, channels, interior_end, problem.out[2]);
+}
+
+// Weights of the channels that are computed together: 16 KiB, half of an L1 cache. As many channels as that allows, so
+// that pixels are read from end to end.
+constexpr int64_t kWeightFloats = 4 << 10;
+
 // Output lines `rows`, channels [begin, end).
 void DepthwiseBlock(const ConvolutionProblem& problem, const DepthwiseRow* rows, int64_t num_rows, int64_t begin,
                     int64_t end, int64_t interior_begin, int64_t interior_end) {
-  int64_t channel = SumChannels<16>(problem, rows, num_rows, begin, end, interior_begin, interior_end);
-  channel = SumChannels<8>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
-  channel = SumChannels<4>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
-  SumChannels<1>(problem, rows, num_rows, channel, end, interior_begin, interior_end);
+  const int64_t blocks = std::max<int64_t>(1, kWeightFloats / (problem.num_taps() * kChannelBlock));
+  for (int64_t c = begin; c < end; c += blocks * kChannelBlock) {
+    const ChannelRange channels{c, std::min(end, c + blocks * kChannelBlock)};
+    for (int64_t r = 0; r < num_rows; ++r) SumLine(problem, rows[r], channels, interior_begin, interior_end);
+  }
   const ConvolutionEpilogue& epilogue = problem.epilogue;
   if (epilogue.scale == nullptr && epilogue.residual == nullptr &&
       epilogue.activation == ConvolutionActivation::kNone) {

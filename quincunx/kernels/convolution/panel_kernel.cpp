@@ -41,7 +41,7 @@ class Parts {
   int64_t used_ = 0;
 };
 
-// An item's rows, cut into tiles that are as equal as they can be.
+// An item's rows, cut into tiles.
 struct PanelBlock {
   int64_t rows = 0, num_tiles = 0, num_segments = 0, depth = 0;
   bool writes_rows = false;  // the output's channels are adjacent
@@ -54,7 +54,8 @@ struct PanelBlock {
   float* edge = nullptr;      // one tile
   float* block = nullptr;     // all rows of a group of panels, where the output's channels are apart
 
-  int64_t first_row(int64_t tile) const { return tile * rows / num_tiles; }
+  // Tiles are as equal as they can be, and even but for the last.
+  int64_t first_row(int64_t tile) const { return tile == num_tiles ? rows : tile * ((rows + 1) / 2) / num_tiles * 2; }
 };
 
 int64_t NumCopies(const PanelPhase& phase, int64_t rows) {
@@ -105,12 +106,12 @@ HWY_INLINE void CopyRun(const float* from, int64_t count, float* to) {
 
 // Copies `taps` taps of a segment, zeros for those in the padding.
 void CopySegment(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row,
-                 PanelPhase::Segment segment, int64_t taps, float* to) {
+                 const SpatialSizes& position, PanelPhase::Segment segment, int64_t taps, float* to) {
   const int64_t channels = problem.in_per_group();
   const int64_t step = problem.dilation[2] * problem.input_layout.strides[2];
   for (int64_t t = 0; t < taps; ++t) {
     const float* from = row.is_interior ? problem.input + row.input + segment.input_offset
-                                        : window_element(problem, item, row, segment);
+                                        : window_element(problem, item, row, position, segment);
     if (from != nullptr) {
       CopyRun(from, channels, to);
     } else {
@@ -122,6 +123,41 @@ void CopySegment(const ConvolutionProblem& problem, const PanelItem& item, const
   }
 }
 
+// Copies the window of a row to `copies` and returns what is left of them.
+float* PlaceGatheredRow(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block,
+                        int64_t index, const float** target, float* copies) {
+  const PanelRow& row = block.places[index];
+  const SpatialSizes position = row.is_interior ? SpatialSizes{} : window_position(item, index);
+  float* to = copies;
+  for (const PanelPhase::Segment& segment : item.phase->segments) {
+    CopySegment(problem, item, row, position, segment, 1, to);
+    to += problem.in_per_group();
+  }
+  *target = copies;
+  return copies + block.copy_stride;
+}
+
+// The same for a row that reads padding, where only some segments have to be copied.
+float* PlaceEdgeRow(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, int64_t index,
+                    int64_t padded, const float** target, float* copies) {
+  const PanelPhase& phase = *item.phase;
+  const PanelRow& row = block.places[index];
+  const SpatialSizes position = window_position(item, index);
+  const bool is_copied = phase.source == WindowSource::kLines && row.is_edge_column;
+  for (const PanelPhase::Segment& segment : phase.segments) {
+    if (is_copied) {
+      CopySegment(problem, item, row, position, segment, phase.taps_per_segment, copies);
+      *target = copies;
+      copies += block.copy_stride;
+    } else {
+      const float* element = window_element(problem, item, row, position, segment);
+      *target = element != nullptr ? element : block.zeros;
+    }
+    target += padded;
+  }
+  return copies;
+}
+
 // The pointers of one tile, [num_segments][padded]; returns what is left of the copies.
 float* PlaceTile(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block, int64_t tile,
                  float* copies) {
@@ -130,42 +166,27 @@ float* PlaceTile(const ConvolutionProblem& problem, const PanelItem& item, const
   const int64_t rows = block.first_row(tile + 1) - first;
   const int64_t padded = PaddedRows(rows);
   const float** inputs = block.inputs + tile * block.num_segments * kPanelTileRows;
+  float** outputs = block.outputs + tile * kPanelTileRows;
   for (int64_t r = 0; r < rows; ++r) {
     const PanelRow& row = block.places[first + r];
+    outputs[r] = block.writes_rows ? problem.output + row.output : block.block + (first + r) * kBlockStride;
     if (phase.source == WindowSource::kGathered) {
-      float* to = copies;
+      copies = PlaceGatheredRow(problem, item, block, first + r, inputs + r, copies);
+    } else if (row.is_interior) {
+      const float* base = problem.input + row.input;
+      const float** target = inputs + r;
       for (const PanelPhase::Segment& segment : phase.segments) {
-        CopySegment(problem, item, row, segment, 1, to);
-        to += problem.in_per_group();
-      }
-      inputs[r] = copies;
-      copies += block.copy_stride;
-      continue;
-    }
-    const float* base = problem.input + row.input;
-    const float** target = inputs + r;
-    for (const PanelPhase::Segment& segment : phase.segments) {
-      if (row.is_interior) {
         *target = base + segment.input_offset;
-      } else if (phase.source == WindowSource::kLines && row.is_edge_column) {
-        CopySegment(problem, item, row, segment, phase.taps_per_segment, copies);
-        *target = copies;
-        copies += block.copy_stride;
-      } else {
-        const float* element = window_element(problem, item, row, segment);
-        *target = element != nullptr ? element : block.zeros;
+        target += padded;
       }
-      target += padded;
+    } else {
+      copies = PlaceEdgeRow(problem, item, block, first + r, padded, inputs + r, copies);
     }
   }
   // The row that a ragged tile lacks repeats its last: the same sums are written twice.
   if (padded > rows) {
     for (int64_t s = 0; s < block.num_segments; ++s) inputs[s * padded + rows] = inputs[s * padded + rows - 1];
-  }
-  for (int64_t r = 0; r < padded; ++r) {
-    const int64_t index = first + std::min(r, rows - 1);
-    block.outputs[tile * kPanelTileRows + r] =
-        block.writes_rows ? problem.output + block.places[index].output : block.block + index * kBlockStride;
+    outputs[rows] = outputs[rows - 1];
   }
   return copies;
 }

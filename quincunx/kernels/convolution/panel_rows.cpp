@@ -20,8 +20,7 @@ PanelRow line_start(const ConvolutionProblem& problem, const PanelItem& item, in
   row.is_edge_column = false;
   for (int i = 0; i < kMaxSpatialDims; ++i) {
     const DimPhase& dim = phase.dims[i];
-    row.position[i] = index[i] * dim.input_step;
-    row.input += row.position[i] * problem.input_layout.strides[i];
+    row.input += index[i] * dim.input_step * problem.input_layout.strides[i];
     row.output += (dim.first + index[i] * dim.step) * output.strides[i];
     row.residual += (dim.first + index[i] * dim.step) * residual.strides[i];
     if (i < kMaxSpatialDims - 1) {
@@ -46,7 +45,6 @@ void place_rows(const ConvolutionProblem& problem, const PanelItem& item, PanelR
     const int64_t end = std::min(line.count, begin + item.pixel_end - pixel);
     PanelRow row = line_start(problem, item, y / height, y % height);
     const bool is_interior_line = row.is_interior;
-    row.position[2] += begin * line.input_step;
     row.input += begin * input_step;
     row.output += begin * output_step;
     row.residual += begin * residual_step;
@@ -54,7 +52,6 @@ void place_rows(const ConvolutionProblem& problem, const PanelItem& item, PanelR
       row.is_edge_column = x < phase.interior_begin[2] || x >= phase.interior_end[2];
       row.is_interior = is_interior_line && !row.is_edge_column;
       *rows++ = row;
-      row.position[2] += line.input_step;
       row.input += input_step;
       row.output += output_step;
       row.residual += residual_step;
@@ -63,11 +60,19 @@ void place_rows(const ConvolutionProblem& problem, const PanelItem& item, PanelR
   }
 }
 
+SpatialSizes window_position(const PanelItem& item, int64_t index) {
+  const auto& dims = item.phase->dims;
+  const int64_t pixel = item.pixel_begin + index;
+  const int64_t line = pixel / dims[2].count;
+  return {line / dims[1].count * dims[0].input_step, line % dims[1].count * dims[1].input_step,
+          pixel % dims[2].count * dims[2].input_step};
+}
+
 const float* window_element(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row,
-                            const PanelPhase::Segment& segment) {
-  const int64_t z = row.position[0] + segment.offset[0];
-  const int64_t y = row.position[1] + segment.offset[1];
-  const int64_t x = row.position[2] + segment.offset[2];
+                            const SpatialSizes& position, const PanelPhase::Segment& segment) {
+  const int64_t z = position[0] + segment.offset[0];
+  const int64_t y = position[1] + segment.offset[1];
+  const int64_t x = position[2] + segment.offset[2];
   if (y < 0 || y >= problem.in[1] || x < 0 || x >= problem.in[2] || z >= problem.in[0]) return nullptr;
   if (z >= 0) return problem.input + row.input + segment.input_offset;
   if (z < -problem.num_previous) return nullptr;

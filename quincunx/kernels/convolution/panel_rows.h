@@ -7,10 +7,9 @@
 
 namespace qx::kernels {
 
-// An output pixel: the input position of its tap at offset 0, the elements from the start of input and output.
+// An output pixel, in elements from the start of input, output and residual.
 struct PanelRow {
-  SpatialSizes position;
-  int64_t input;
+  int64_t input;  // its tap at offset 0
   int64_t output;
   int64_t residual;
   bool is_interior;     // reads no padding
@@ -20,8 +19,11 @@ struct PanelRow {
 // The rows of pixels [item.pixel_begin, item.pixel_end).
 void place_rows(const ConvolutionProblem& problem, const PanelItem& item, PanelRow* rows);
 
-// The first element of `segment` in the window of `row`, or null where its first tap lies in the padding.
+// The input position of row `index`'s tap at offset 0.
+SpatialSizes window_position(const PanelItem& item, int64_t index);
+
+// The first element of `segment` in the window of a row, or null where its first tap lies in the padding.
 const float* window_element(const ConvolutionProblem& problem, const PanelItem& item, const PanelRow& row,
-                            const PanelPhase::Segment& segment);
+                            const SpatialSizes& position, const PanelPhase::Segment& segment);
 
 }  // namespace qx::kernels

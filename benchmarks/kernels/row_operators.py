@@ -65,8 +65,9 @@ def modulated_layer_norm(elements: int, dtype: torch.dtype) -> Case:
 
 
 def _group_norm(elements: int, dtype: torch.dtype, memory_format: torch.memory_format) -> Case:
-    side = max(1, int((elements / CHANNELS) ** 0.5))
-    x = _normal((1, CHANNELS, side, side), dtype).to(memory_format=memory_format)
+    """Layers of 64 x 64, or one smaller layer: a group stays in the cache between its statistics and its use."""
+    side = max(1, min(64, int((elements / CHANNELS) ** 0.5)))
+    x = _normal((max(1, elements // (CHANNELS * side**2)), CHANNELS, side, side), dtype).to(memory_format=memory_format)
     weight, bias = _normal((CHANNELS,), dtype, 1), _normal((CHANNELS,), dtype, 2)
     return Case(
         lambda: torch.ops.quincunx.group_norm(x, 32, weight, bias, 1e-5, True),

@@ -37,14 +37,44 @@ void NarrowRow(const float* row, int64_t count, T* destination) {
   if (rest != 0) StoreFloatTail(LoadFloatTail(d, row + i, rest), d, destination + i, rest);
 }
 
+#if HWY_TARGET == HWY_SCALAR
+void NarrowToBFloat16(const float* row, int64_t count, void* out) {
+  NarrowRow(row, count, static_cast<BFloat16*>(out));
+}
+#else
+// Two vectors at a time: their rounded upper halves are picked by one shuffle. NaN, which the rounding could turn into
+// something else, sends its pair of vectors the longer way.
+void NarrowToBFloat16(const float* row, int64_t count, void* out) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du32;
+  const hn::Repartition<uint16_t, decltype(d)> du16;
+  auto* destination = static_cast<BFloat16*>(out);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto round = [du32](hn::Vec<decltype(du32)> bits) HWY_ATTR {
+    const auto last = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1u));
+    return hn::Add(hn::Add(bits, hn::Set(du32, 0x7fffu)), last);
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const auto low = hn::LoadU(d, row + i), high = hn::LoadU(d, row + i + lanes);
+    if (!hn::AllTrue(d, hn::And(hn::Eq(low, low), hn::Eq(high, high)))) {
+      StoreFloat(low, d, destination + i);
+      StoreFloat(high, d, destination + i + lanes);
+      continue;
+    }
+    const auto halves = hn::ConcatOdd(du16, hn::BitCast(du16, round(hn::BitCast(du32, high))),
+                                      hn::BitCast(du16, round(hn::BitCast(du32, low))));
+    hn::StoreU(halves, du16, reinterpret_cast<uint16_t*>(destination + i));
+  }
+  NarrowRow(row + i, count - i, destination + i);
+}
+#endif
+
 void WidenBFloat16(const void* source, int64_t count, float* out) {
   WidenRow(static_cast<const BFloat16*>(source), count, out);
 }
 void WidenFloat16(const void* source, int64_t count, float* out) {
   WidenRow(static_cast<const Float16*>(source), count, out);
-}
-void NarrowToBFloat16(const float* row, int64_t count, void* out) {
-  NarrowRow(row, count, static_cast<BFloat16*>(out));
 }
 void NarrowToFloat16(const float* row, int64_t count, void* out) { NarrowRow(row, count, static_cast<Float16*>(out)); }
 

@@ -52,62 +52,76 @@ void LogSoftmaxRow(const float* x, int64_t count, float* y) {
 // Rows whose terms are summed before they join the total: a chain of all rows would round as often as there are rows.
 constexpr int64_t kRowsOfPartialSum = 32;
 
-// kCount vectors of columns, whose rows then lie in one run of memory; load and store take an address.
-template <bool kLog, int kCount, class Load, class Store>
-HWY_INLINE void SoftmaxColumnVectors(const SoftmaxPanel& panel, int64_t column, const Load& load, const Store& store) {
+// Calls body(column, load, store) for each vector of columns, the last one perhaps with fewer lanes than it has.
+template <class Body>
+HWY_INLINE void ForEachVector(int64_t width, const Body& body) {
   const Tag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float* x = panel.x + column;
-  float* y = panel.y + column;
-  Vector largest[kCount], sum[kCount], partial[kCount];
-  for (int k = 0; k < kCount; ++k) largest[k] = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (int k = 0; k < kCount; ++k) sum[k] = hn::Zero(d);
-  for (int64_t r = 0; r < panel.rows; ++r) {
-    const float* row = x + r * panel.x_stride;
-    for (int k = 0; k < kCount; ++k) largest[k] = hn::Max(load(row + k * lanes), largest[k]);
+  int64_t c = 0;
+  for (; c + lanes <= width; c += lanes) {
+    body(
+        c, [d](const float* p) HWY_ATTR { return hn::LoadU(d, p); },
+        [d](Vector v, float* p) HWY_ATTR { hn::StoreU(v, d, p); });
   }
-  for (int64_t first = 0; first < panel.rows; first += kRowsOfPartialSum) {
-    const int64_t last = panel.rows - first < kRowsOfPartialSum ? panel.rows : first + kRowsOfPartialSum;
-    for (int k = 0; k < kCount; ++k) partial[k] = hn::Zero(d);
-    for (int64_t r = first; r < last; ++r) {
-      const float* row = x + r * panel.x_stride;
-      for (int k = 0; k < kCount; ++k) {
-        const Vector e = ExpOfDifference(d, hn::Sub(load(row + k * lanes), largest[k]));
-        if constexpr (!kLog) store(e, y + r * panel.y_stride + k * lanes);
-        partial[k] = hn::Add(partial[k], e);
-      }
-    }
-    for (int k = 0; k < kCount; ++k) sum[k] = hn::Add(sum[k], partial[k]);
-  }
-  for (int k = 0; k < kCount; ++k) sum[k] = kLog ? Log(d, sum[k]) : hn::Div(hn::Set(d, 1.0f), sum[k]);
-  for (int64_t r = 0; r < panel.rows; ++r) {
-    const float* row = kLog ? x + r * panel.x_stride : y + r * panel.y_stride;
-    for (int k = 0; k < kCount; ++k) {
-      const Vector v = load(row + k * lanes);
-      const Vector result = kLog ? hn::Sub(hn::Sub(v, largest[k]), sum[k]) : hn::Mul(v, sum[k]);
-      store(result, y + r * panel.y_stride + k * lanes);
-    }
-  }
-}
-
-template <bool kLog>
-HWY_INLINE void SoftmaxColumns(const SoftmaxPanel& panel, int64_t width) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto load = [d](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
-  const auto store = [d](Vector v, float* p) HWY_ATTR { hn::StoreU(v, d, p); };
-  int64_t column = 0;
-  for (; column + 4 * lanes <= width; column += 4 * lanes) SoftmaxColumnVectors<kLog, 4>(panel, column, load, store);
-  for (; column + lanes <= width; column += lanes) SoftmaxColumnVectors<kLog, 1>(panel, column, load, store);
-  const auto rest = static_cast<size_t>(width - column);
+  const auto rest = static_cast<size_t>(width - c);
   if (rest == 0) return;
-  SoftmaxColumnVectors<kLog, 1>(
-      panel, column, [d, rest](const float* p) HWY_ATTR { return LoadFloatTail(d, p, rest); },
+  body(
+      c, [d, rest](const float* p) HWY_ATTR { return LoadFloatTail(d, p, rest); },
       [d, rest](Vector v, float* p) HWY_ATTR { StoreFloatTail(v, d, p, rest); });
 }
 
-void SoftmaxPanelColumns(const SoftmaxPanel& panel, int64_t width) { SoftmaxColumns<false>(panel, width); }
-void LogSoftmaxPanelColumns(const SoftmaxPanel& panel, int64_t width) { SoftmaxColumns<true>(panel, width); }
+// The terms of one row join `partial`.
+template <bool kLog>
+HWY_INLINE void AddExpRow(const float* x, int64_t width, const float* largest, float* partial, float* y) {
+  const Tag d;
+  ForEachVector(width, [=](int64_t c, const auto& load, const auto& store) HWY_ATTR {
+    const Vector e = ExpOfDifference(d, hn::Sub(load(x + c), load(largest + c)));
+    if constexpr (!kLog) store(e, y + c);
+    store(hn::Add(load(partial + c), e), partial + c);
+  });
+}
+
+// Row after row, as they lie in memory, with one maximum and one sum a column in `work` (three times the width).
+template <bool kLog>
+HWY_INLINE void SoftmaxColumns(const SoftmaxPanel& panel, int64_t width, float* work) {
+  const Tag d;
+  float *largest = work, *sum = work + width, *partial = sum + width;
+  for (int64_t c = 0; c < width; ++c) {
+    largest[c] = -std::numeric_limits<float>::infinity();
+    sum[c] = partial[c] = 0;
+  }
+  for (int64_t r = 0; r < panel.rows; ++r) {
+    const float* x = panel.x + r * panel.x_stride;
+    ForEachVector(width, [=](int64_t c, const auto& load, const auto& store)
+                             HWY_ATTR { store(hn::Max(load(x + c), load(largest + c)), largest + c); });
+  }
+  for (int64_t r = 0; r < panel.rows; ++r) {
+    AddExpRow<kLog>(panel.x + r * panel.x_stride, width, largest, partial, panel.y + r * panel.y_stride);
+    if ((r + 1) % kRowsOfPartialSum != 0 && r + 1 != panel.rows) continue;
+    ForEachVector(width, [=](int64_t c, const auto& load, const auto& store) HWY_ATTR {
+      store(hn::Add(load(sum + c), load(partial + c)), sum + c);
+      store(hn::Zero(d), partial + c);
+    });
+  }
+  ForEachVector(width, [=](int64_t c, const auto& load, const auto& store) HWY_ATTR {
+    store(kLog ? Log(d, load(sum + c)) : hn::Div(hn::Set(d, 1.0f), load(sum + c)), sum + c);
+  });
+  for (int64_t r = 0; r < panel.rows; ++r) {
+    const float* x = kLog ? panel.x + r * panel.x_stride : panel.y + r * panel.y_stride;
+    float* y = panel.y + r * panel.y_stride;
+    ForEachVector(width, [=](int64_t c, const auto& load, const auto& store) HWY_ATTR {
+      const Vector v = load(x + c);
+      store(kLog ? hn::Sub(hn::Sub(v, load(largest + c)), load(sum + c)) : hn::Mul(v, load(sum + c)), y + c);
+    });
+  }
+}
+
+void SoftmaxPanelColumns(const SoftmaxPanel& panel, int64_t width, float* work) {
+  SoftmaxColumns<false>(panel, width, work);
+}
+void LogSoftmaxPanelColumns(const SoftmaxPanel& panel, int64_t width, float* work) {
+  SoftmaxColumns<true>(panel, width, work);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qx::kernels
@@ -123,8 +137,13 @@ HWY_EXPORT(LogSoftmaxPanelColumns);
 
 namespace {
 
-// Columns of a panel: four cache lines a row, so that the prefetcher sees runs, and 1,000 rows stay in L2.
-constexpr int64_t kPanelColumns = 64;
+// A panel has as many columns as leave it in L2, 512 KiB, but at least four cache lines a row and at most 1,024
+// columns, whose maxima and sums stay in L1.
+constexpr int64_t kPanelElements = 131072;
+int64_t columns_of_panel(int64_t rows) {
+  return std::clamp<int64_t>(kPanelElements / std::max<int64_t>(rows, 1) / 64 * 64, 64, 1024);
+}
+
 // A narrower innermost dimension leaves most lanes of a vector empty: rows are gathered then.
 constexpr int64_t kLeastColumns = 8;
 
@@ -162,11 +181,11 @@ TensorView first_rows(const TensorView& view, int dim, int columns) {
   return TensorView::strided(view.data(), view.dtype(), shape, strides).value();
 }
 
-void run_panel(bool log, const SoftmaxPanel& panel, int64_t width) {
+void run_panel(bool log, const SoftmaxPanel& panel, int64_t width, float* work) {
   if (log) {
-    HWY_DYNAMIC_DISPATCH(LogSoftmaxPanelColumns)(panel, width);
+    HWY_DYNAMIC_DISPATCH(LogSoftmaxPanelColumns)(panel, width, work);
   } else {
-    HWY_DYNAMIC_DISPATCH(SoftmaxPanelColumns)(panel, width);
+    HWY_DYNAMIC_DISPATCH(SoftmaxPanelColumns)(panel, width, work);
   }
 }
 
@@ -174,30 +193,31 @@ void softmax_columns(bool log, const TensorView& input, int dim, int columns, co
   const RowOffsets from(first_rows(input, dim, columns));
   const RowOffsets to(first_rows(output, dim, columns));
   const int64_t rows = input.size(dim);
-  const int64_t panels = (from.row_length() + kPanelColumns - 1) / kPanelColumns;
+  const int64_t most = std::min(columns_of_panel(rows), from.row_length());
+  const int64_t panels = (from.row_length() + most - 1) / most;
   const int64_t bytes = dtype_size_bytes(input.dtype());
   const bool direct = input.dtype() == DType::kFloat32;
-  const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / (rows * std::min(kPanelColumns, from.row_length())));
+  const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / (rows * most));
   parallel_for(0, from.num_rows() * panels, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> buffer(direct ? 0 : static_cast<size_t>(rows * kPanelColumns));
+    std::vector<float> work(static_cast<size_t>(3 * most));
+    std::vector<float> buffer(direct ? 0 : static_cast<size_t>(rows * most));
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task % panels * kPanelColumns;
-      const int64_t width = std::min(kPanelColumns, from.row_length() - first);
+      const int64_t first = task % panels * most;
+      const int64_t width = std::min(most, from.row_length() - first);
       char* in = input.data_as<char>() + (from.offset(task / panels) + first) * bytes;
       char* out = output.data_as<char>() + (to.offset(task / panels) + first) * bytes;
       if (direct) {
-        run_panel(log,
-                  {reinterpret_cast<const float*>(in), input.stride(dim), reinterpret_cast<float*>(out),
-                   output.stride(dim), rows},
-                  width);
+        const SoftmaxPanel panel{reinterpret_cast<const float*>(in), input.stride(dim), reinterpret_cast<float*>(out),
+                                 output.stride(dim), rows};
+        run_panel(log, panel, width, work.data());
         continue;
       }
       for (int64_t r = 0; r < rows; ++r) {
-        load_row_as_f32(input.dtype(), in + r * input.stride(dim) * bytes, 1, width, &buffer[r * kPanelColumns]);
+        load_row_as_f32(input.dtype(), in + r * input.stride(dim) * bytes, 1, width, buffer.data() + r * most);
       }
-      run_panel(log, {buffer.data(), kPanelColumns, buffer.data(), kPanelColumns, rows}, width);
+      run_panel(log, {buffer.data(), most, buffer.data(), most, rows}, width, work.data());
       for (int64_t r = 0; r < rows; ++r) {
-        store_row_from_f32(&buffer[r * kPanelColumns], width, output.dtype(), out + r * output.stride(dim) * bytes, 1);
+        store_row_from_f32(buffer.data() + r * most, width, output.dtype(), out + r * output.stride(dim) * bytes, 1);
       }
     }
   });

@@ -6,13 +6,14 @@
 #include "llvm/Support/raw_ostream.h"
 #include "quincunx/compiler/clustering/regions.h"
 #include "quincunx/compiler/clustering/target.h"
+#include "quincunx/compiler/dialect/weights.h"
 #include "quincunx/compiler/import/import.h"
 #include "quincunx/compiler/transforms/patterns.h"
 
 namespace qx::compiler {
 namespace {
 
-Status checkOptions(const FuseOptions& options) {
+Status checkOptions(const graph::Graph& graph, const FuseOptions& options) {
   const std::vector<std::string> known = patternNames();
   for (const auto& [name, enabled] : options.patterns) {
     if (std::ranges::count(known, name) != 0) continue;
@@ -22,6 +23,14 @@ Status checkOptions(const FuseOptions& options) {
   }
   if (options.min_region_size < 1) {
     return invalid_argument("min_region_size is " + std::to_string(options.min_region_size) + ", expected 1 or more");
+  }
+  for (const graph::ValueId weight : options.weights) {
+    if (std::ranges::count(graph.inputs, weight) != 0) continue;
+    return invalid_argument("weights has the value " + std::to_string(weight) + ", expected inputs of the graph");
+  }
+  if (!options.labels.empty() && options.labels.size() != graph.nodes.size()) {
+    return invalid_argument("labels has " + std::to_string(options.labels.size()) + " entries, expected one for each " +
+                            "of the " + std::to_string(graph.nodes.size()) + " nodes, or none");
   }
   if (options.dump_directory.empty()) return ok_status();
   std::error_code error;
@@ -53,7 +62,7 @@ void notePatterns(const std::vector<Candidate>& candidates, Region& region) {
 }  // namespace
 
 Result<Fusion> fuse(const graph::Graph& graph, const FuseOptions& options) {
-  QX_RETURN_IF_ERROR(checkOptions(options));
+  QX_RETURN_IF_ERROR(checkOptions(graph, options));
   QX_ASSIGN_OR_RETURN(const std::shared_ptr<const Target> target, findTarget(options.target));
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   loadDialects(context);
@@ -62,8 +71,12 @@ Result<Fusion> fuse(const graph::Graph& graph, const FuseOptions& options) {
 
   PatternOptions patterns;
   patterns.enabled = options.patterns;
-  // No target takes matrix products, and what follows one is fused better without it.
-  patterns.enabled.try_emplace("matmul_epilogue", false);
+  // What follows a product is fused better without it where that is no region.
+  const bool takes_products = patterns.enabled.try_emplace("matmul_epilogue", !options.weights.empty()).first->second;
+  if (takes_products) {
+    patterns.weight_products_only = !options.weights.empty();
+    mfuse::markWeights(*module, llvm::SmallVector<int64_t>(options.weights.begin(), options.weights.end()));
+  }
   patterns.decompose = true;
   patterns.verify_each = options.check;
   patterns.dump_directory = options.dump_directory;

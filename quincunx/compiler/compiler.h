@@ -22,9 +22,15 @@
 namespace qx::compiler {
 
 struct FuseOptions {
-  // Switches of single patterns by name, as patternNames() lists them; all are on but matmul_epilogue, which no target
-  // takes. Another name is an error.
+  // Switches of single patterns by name, as patternNames() lists them; all are on but matmul_epilogue where there are
+  // no weights. Another name is an error.
   std::map<std::string, bool> patterns;
+  // Inputs of the graph that are the same in many calls, as a model's parameters in inference. Products of f32 with one
+  // of them become regions of their own with what follows them (kProduct), unless matmul_epilogue is switched off.
+  std::vector<graph::ValueId> weights;
+  // One for each node, or none at all: nodes of different labels never share a region, and one of a label is named
+  // after it and may be of a single operator. "" is no label.
+  std::vector<std::string> labels;
   // Where compiled kernels are kept between processes. Empty: QX_CACHE_DIR, else XDG_CACHE_HOME/quincunx, else
   // ~/.cache/quincunx. "none" keeps nothing.
   std::string cache_directory;
@@ -38,6 +44,8 @@ struct FuseOptions {
   // difference makes that call fail with INTERNAL.
   bool check = false;
 };
+
+class PackingKernel;
 
 // A compiled region. Immutable, shared between threads and graphs.
 class Kernel {
@@ -53,6 +61,23 @@ class Kernel {
 
   // What the kernel computes, one instruction a line.
   virtual std::string to_string() const = 0;
+
+  // This kernel if it is one that packs a weight, else null.
+  virtual const PackingKernel* packing() const { return nullptr; }
+};
+
+// A matrix product whose right operand may be packed once and used often.
+class PackingKernel : public Kernel {
+ public:
+  const PackingKernel* packing() const override { return this; }
+
+  // Which of the inputs is the weight.
+  virtual int32_t weight() const = 0;
+  // The weight as the right operand [inner, columns]: a transposed view of it, or the view itself.
+  virtual Result<TensorView> rightOperand(const TensorView& weight) const = 0;
+  // As run(), with kernels::pack_b of the right operand; of inputs[weight()] only the shape is read.
+  virtual Status runPacked(std::span<const TensorView> inputs, std::span<const TensorView> outputs,
+                           std::span<const float> packed) const = 0;
 };
 
 enum class RegionKind {
@@ -60,8 +85,9 @@ enum class RegionKind {
   kBroadcast,    // and some inputs are smaller
   kReduce,       // sums, means, maxima over some dims, and what depends on them
   kReshape,      // nothing but moved elements
+  kProduct,      // a matrix product with a weight and what follows it: the kernel is a PackingKernel
 };
-// "elementwise", "broadcast", "reduce", "reshape".
+// "elementwise", "broadcast", "reduce", "reshape", "product".
 std::string_view regionKindName(RegionKind kind);
 
 // Nodes that one kernel replaces. They are convex: no path leaves them and comes back, so that the kernel may stand

@@ -94,7 +94,48 @@ TEST(Fuse, LeavesMatrixProductsAndUnknownOperatorsOutside) {
   EXPECT_EQ(fusion->regions[0].nodes, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(fusion->regions[1].nodes, (std::vector<int32_t>{4, 5}));
   EXPECT_NE(failure(*fusion, "other.op.default is not modelled"), nullptr);
-  EXPECT_NE(failure(*fusion, "mfuse.matmul is no elementwise operator"), nullptr);
+  EXPECT_NE(failure(*fusion, "a matrix product whose right operand is no weight"), nullptr);
+}
+
+// relu(x w^T + bias) + x2 with w as a weight: one region with what stands around the product.
+TEST(Fuse, TakesWhatFollowsAProductWithAWeight) {
+  GraphBuilder b;
+  b.graph.symbols.push_back({"s0", 0, 1 << 20});
+  const auto x = b.input(DType::kFloat32, {symbolic(0), size(8)});
+  const auto w = b.input(DType::kFloat32, {size(6), size(8)});
+  const auto bias = b.input(DType::kFloat32, {size(6)});
+  const auto residual = b.input(DType::kFloat32, {symbolic(0), size(6)});
+  const auto turned = b.node("aten.t.default", {ref(w)}, DType::kFloat32, {size(8), size(6)});
+  const auto product =
+      b.node("aten.addmm.default", {ref(bias), ref(x), ref(turned)}, DType::kFloat32, {symbolic(0), size(6)});
+  b.graph.outputs.push_back(b.binary("add", b.unary("relu", product), residual));
+  FuseOptions options = uncached();
+  options.weights = {w};
+  const auto fusion = fuse(b.graph, options);
+  ASSERT_TRUE(fusion.ok()) << fusion.status();
+  ASSERT_EQ(fusion->regions.size(), 1u);
+  EXPECT_EQ(regionKindName(fusion->regions[0].kind), "product");
+  EXPECT_EQ(fusion->regions[0].inputs, (std::vector<graph::ValueId>{x, w, bias, residual}));
+  ASSERT_NE(fusion->regions[0].kernel->packing(), nullptr);
+  EXPECT_EQ(fusion->regions[0].kernel->packing()->weight(), 1);
+  options.patterns["matmul_epilogue"] = false;
+  EXPECT_EQ(fuse(b.graph, options)->regions.at(0).kernel->packing(), nullptr);
+  options = uncached();
+  options.weights = {product};
+  EXPECT_TRUE(fuse(b.graph, options).status().message().starts_with("weights has the value "));
+}
+
+TEST(Fuse, PartsRegionsByLabel) {
+  const GraphBuilder b = gate();
+  FuseOptions options = uncached();
+  options.labels = {"gate", ""};
+  const auto fusion = fuse(b.graph, options);
+  ASSERT_TRUE(fusion.ok()) << fusion.status();
+  ASSERT_EQ(fusion->regions.size(), 1u);
+  EXPECT_EQ(fusion->regions[0].name, "gate_0");
+  EXPECT_EQ(fusion->regions[0].nodes, std::vector<int32_t>{0});
+  options.labels = {"gate"};
+  EXPECT_TRUE(fuse(b.graph, options).status().message().starts_with("labels has 1 entries"));
 }
 
 TEST(Fuse, KeepsViewsAtTheBorderOutside) {

@@ -56,9 +56,10 @@ func.func @ropes(%x: !t, %cos: !w, %sin: !w) -> !t {
 // CHECK-LABEL: @product
 // CHECK: mfuse.matmul %arg0, %arg1 : 
 // AGAIN-LABEL: @product
-// AGAIN: mfuse.matmul %arg0, %arg1 bias %arg2 activation relu residual %arg3
+// AGAIN: mfuse.matmul %arg0, %arg1 scale 2.000000e+00 bias %arg2 activation relu multiplier %arg3 residual %arg3
 func.func @product(%x: tensor<4x5xf32>, %v: tensor<5x8xf32>, %w: !w, %r: !t) -> !t {
-  %y = mfuse.matmul %x, %v bias %w activation relu residual %r : (tensor<4x5xf32>, tensor<5x8xf32>, !w, !t) -> !t
+  %y = mfuse.matmul %x, %v scale 2.0 bias %w activation relu multiplier %r residual %r
+      : (tensor<4x5xf32>, tensor<5x8xf32>, !w, !t, !t) -> !t
   return %y : !t
 }
 

@@ -190,6 +190,14 @@ func.func @matmul_c5(%x: tensor<4x5xf32>, %b: tensor<5xf32>) {
 }
 
 // -----
+
+func.func @matmul_c6(%x: tensor<4x5xf32>, %m: tensor<4x1xf32>) {
+  // expected-error @below {{(C6) expects a multiplier of the result's shape}}
+  %y = mfuse.matmul %x, %x transposed multiplier %m : (tensor<4x5xf32>, tensor<4x5xf32>, tensor<4x1xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
 func.func @matmul_c7(%x: tensor<4x5xf32>) {
   // expected-error @below {{(C7) does not take the activation exp}}
   %y = mfuse.matmul %x, %x transposed activation exp : (tensor<4x5xf32>, tensor<4x5xf32>) -> tensor<4x4xf32>

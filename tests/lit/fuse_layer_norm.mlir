@@ -125,7 +125,6 @@ func.func @negative_eps(%x: !t) -> !t {
   return %y : !t
 }
 
-// The backward pass reads the mean.
 // CHECK-LABEL: @second_user
 // CHECK-NOT: mfuse.layer_norm
 func.func @second_user(%x: !t) -> (!t, !last) {
@@ -135,7 +134,24 @@ func.func @second_user(%x: !t) -> (!t, !last) {
   %d = mfuse.binary sub %x, %m : (!t, !last) -> !t
   %a = mfuse.binary add %v, %eps : (!last, f64) -> !last
   %r = mfuse.unary rsqrt %a : (!last) -> !last
-  // expected-remark @below {{layer_norm: an inner result of mfuse.reduce has another user, func.return}}
+  // expected-remark @below {{layer_norm: an inner result of mfuse.reduce has another user, mfuse.unary}}
+  %y = mfuse.binary mul %d, %r : (!t, !last) -> !t
+  %e = mfuse.unary exp %m : (!last) -> !last
+  return %y, %e : !t, !last
+}
+
+// The backward pass reads the mean: recognised, and left in primitive operations.
+// CHECK-LABEL: @saved_for_backward
+// CHECK-NOT: mfuse.layer_norm
+// CHECK: return
+func.func @saved_for_backward(%x: !t) -> (!t, !last) {
+  %eps = mfuse.scalar 1.0e-5 : f64
+  %m = mfuse.reduce mean %x dims [1] keepdim : (!t) -> !last
+  %v = mfuse.variance %x dims [1] correction 0.0 keepdim : (!t) -> !last
+  %d = mfuse.binary sub %x, %m : (!t, !last) -> !t
+  %a = mfuse.binary add %v, %eps : (!last, f64) -> !last
+  %r = mfuse.unary rsqrt %a : (!last) -> !last
+  // expected-remark @below {{layer_norm: fused}}
   %y = mfuse.binary mul %d, %r : (!t, !last) -> !t
   return %y, %m : !t, !last
 }

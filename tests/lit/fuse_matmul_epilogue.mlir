@@ -64,7 +64,7 @@ func.func @activation_after_residual(%x: !a, %w: !b, %res: !t) -> !t {
   %m = mfuse.matmul %x, %w : (!a, !b) -> !t
   // expected-remark @below {{matmul_epilogue: fused}}
   %s = mfuse.binary add %m, %res : (!t, !t) -> !t
-  // expected-remark @below {{matmul_epilogue: the product has an activation or a residual}}
+  // expected-remark @below {{matmul_epilogue: the product has an activation, a multiplier or a residual}}
   %y = mfuse.unary relu %s : (!t) -> !t
   return %y : !t
 }
@@ -142,4 +142,95 @@ func.func @bias_made_of_rows(%x: tensor<8x4xf32>, %w: !b, %bias: !w) -> tensor<8
   // expected-remark @below {{matmul_epilogue: neither a bias of the columns nor of the result's type}}
   %y = mfuse.binary add %m, %v : (tensor<8x8xf32>, tensor<8x1xf32>) -> tensor<8x8xf32>
   return %y : tensor<8x8xf32>
+}
+
+// CHECK-LABEL: @scale_and_gate
+// CHECK-NEXT: mfuse.matmul %arg0, %arg1 scale 5.000000e-01 activation silu multiplier %arg2
+// CHECK-NEXT: return
+func.func @scale_and_gate(%x: !a, %w: !b, %up: !t) -> !t {
+  %half = mfuse.scalar 0.5 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary mul %m, %half : (!t, f64) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %y = mfuse.binary swiglu %s, %up : (!t, !t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @division_and_product
+// CHECK-NEXT: mfuse.matmul %arg0, %arg1 scale 2.500000e-01 bias %arg2 multiplier %arg3
+// CHECK-NEXT: return
+func.func @division_and_product(%x: !a, %w: !b, %bias: !w, %other: !t) -> !t {
+  %four = mfuse.scalar 4.0 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary div %m, %four : (!t, f64) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %b = mfuse.binary add %s, %bias : (!t, !w) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %y = mfuse.binary mul %other, %b : (!t, !t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @scale_after_bias
+// CHECK-NOT: scale
+func.func @scale_after_bias(%x: !a, %w: !b, %bias: !w) -> !t {
+  %half = mfuse.scalar 0.5 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %b = mfuse.binary add %m, %bias : (!t, !w) -> !t
+  // expected-remark @below {{matmul_epilogue: the product has an epilogue before the scale}}
+  %y = mfuse.binary mul %b, %half : (!t, f64) -> !t
+  return %y : !t
+}
+
+// A third is no number of f32: multiplying by it would round twice.
+// CHECK-LABEL: @inexact_division
+// CHECK-NOT: scale
+func.func @inexact_division(%x: !a, %w: !b) -> !t {
+  %c = mfuse.scalar 49.0 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: the divisor is no power of two}}
+  %y = mfuse.binary div %m, %c : (!t, f64) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @divided_by_the_product
+// CHECK-NOT: scale
+func.func @divided_by_the_product(%x: !a, %w: !b) -> !t {
+  %two = mfuse.scalar 2.0 : f64
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: a number is divided by the product}}
+  %y = mfuse.binary div %two, %m : (f64, !t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @factor_of_the_rows
+// CHECK-NOT: multiplier
+func.func @factor_of_the_rows(%x: !a, %w: !b, %rows: tensor<6x1xf32>) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: the factor is neither a number nor of the result's type}}
+  %y = mfuse.binary mul %m, %rows : (!t, tensor<6x1xf32>) -> !t
+  return %y : !t
+}
+
+// The product as what is gated, not as the gate.
+// CHECK-LABEL: @product_as_up
+// CHECK-NOT: multiplier
+func.func @product_as_up(%x: !a, %w: !b, %gate: !t) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  %y = mfuse.binary swiglu %gate, %m : (!t, !t) -> !t
+  return %y : !t
+}
+
+// CHECK-LABEL: @gate_after_a_residual
+// CHECK: mfuse.matmul %arg0, %arg1 residual %arg2
+// CHECK-NEXT: mfuse.binary swiglu
+func.func @gate_after_a_residual(%x: !a, %w: !b, %res: !t) -> !t {
+  %m = mfuse.matmul %x, %w : (!a, !b) -> !t
+  // expected-remark @below {{matmul_epilogue: fused}}
+  %s = mfuse.binary add %m, %res : (!t, !t) -> !t
+  // expected-remark @below {{matmul_epilogue: the product has an activation, a multiplier or a residual}}
+  %y = mfuse.binary swiglu %s, %res : (!t, !t) -> !t
+  return %y : !t
 }

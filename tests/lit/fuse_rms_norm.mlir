@@ -163,7 +163,23 @@ func.func @second_user(%x: !t) -> (!t, !last) {
   %m = mfuse.reduce mean %q dims [1] keepdim : (!t) -> !last
   %a = mfuse.binary add %m, %eps : (!last, f64) -> !last
   %r = mfuse.unary rsqrt %a : (!last) -> !last
-  // expected-remark @below {{rms_norm: an inner result of mfuse.unary has another user, func.return}}
+  // expected-remark @below {{rms_norm: an inner result of mfuse.unary has another user, mfuse.unary}}
+  %n = mfuse.binary mul %x, %r : (!t, !last) -> !t
+  %e = mfuse.unary exp %r : (!last) -> !last
+  return %n, %e : !t, !last
+}
+
+// The backward pass reads 1 / rms: recognised, and left in primitive operations.
+// CHECK-LABEL: @saved_for_backward
+// CHECK-NOT: mfuse.rms_norm
+// CHECK: return
+func.func @saved_for_backward(%x: !t) -> (!t, !last) {
+  %eps = mfuse.scalar 1.0e-6 : f64
+  %q = mfuse.binary mul %x, %x : (!t, !t) -> !t
+  %m = mfuse.reduce mean %q dims [1] keepdim : (!t) -> !last
+  %a = mfuse.binary add %m, %eps : (!last, f64) -> !last
+  %r = mfuse.unary rsqrt %a : (!last) -> !last
+  // expected-remark @below {{rms_norm: fused}}
   %n = mfuse.binary mul %x, %r : (!t, !last) -> !t
   return %n, %r : !t, !last
 }

@@ -1,6 +1,7 @@
 """The operators of regions as PyTorch sees them. Importing this registers what is written in Python.
 
-fused_region(inputs, key, program) runs the kernel of `key`; the other two are its reference and the comparison of both.
+fused_region(inputs, key, program) runs the kernel of `key`; reference_region and checked_region are its reference and
+the comparison of both. watch_weight(weight, entry) is called when a packed form of `weight` is kept.
 """
 
 import threading
@@ -9,10 +10,12 @@ from collections.abc import Sequence
 import torch
 
 from quincunx.fusion import program as programs
+from quincunx.fusion import weights
 
 _library = torch.library.Library("quincunx", "FRAGMENT")
 _library.define("reference_region(Tensor[] inputs, str program) -> Tensor[]")
 _library.define("checked_region(Tensor[] inputs, int key, str program) -> Tensor[]")
+_library.define("watch_weight(Tensor weight, int entry) -> ()")
 
 _checked: set[int] = set()
 _checked_lock = threading.Lock()
@@ -68,6 +71,7 @@ def num_checked() -> int:
 
 _library.impl("reference_region", _reference_region, "CPU")
 _library.impl("checked_region", _checked_region, "CPU")
+_library.impl("watch_weight", weights.watch, "CPU")
 
 
 @torch.library.register_fake("quincunx::fused_region")

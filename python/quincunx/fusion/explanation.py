@@ -1,14 +1,16 @@
 """fusion.explain: compiles a model for one call and says what became of each part of its graphs."""
 
+import contextlib
 import dataclasses
 import html
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
+from quincunx.fusion import _extension
 from quincunx.fusion.backend import compile_with
 from quincunx.fusion.drawing import draw
 from quincunx.fusion.fuser import GraphReport
@@ -19,12 +21,25 @@ _STYLE += "table{border-collapse:collapse}td,th{border:1px solid #ddd;padding:3p
 
 
 @dataclasses.dataclass(frozen=True)
+class RegionTime:
+    """One call of a region's kernel: the shortest of a few runs, and the bytes of its inputs and results."""
+
+    seconds: float
+    num_bytes: int
+
+    def __str__(self) -> str:
+        rate = self.num_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
+        return f"{self.seconds * 1e6:.1f} us, {self.num_bytes / 1e6:.3f} MB, {rate:.1f} GB/s"
+
+
+@dataclasses.dataclass(frozen=True)
 class GraphExplanation:
-    """One graph's report, and the graph before and after as SVG."""
+    """One graph's report, the graph before and after as SVG, and the times of those regions that ran, by key."""
 
     report: GraphReport
     before_svg: str
     after_svg: str
+    times: dict[int, RegionTime] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +63,7 @@ class Explanation:
         return found
 
     def __str__(self) -> str:
-        return "\n".join(line for graph in self.graphs for line in _text(graph.report))
+        return "\n".join(line for graph in self.graphs for line in _text(graph))
 
     def write_html(self, path: str | pathlib.Path) -> None:
         """A page of its own, with the drawings."""
@@ -59,11 +74,13 @@ class Explanation:
         pathlib.Path(path).write_text(f"{page}</head><body><h1>Fusion</h1>{body}</body></html>\n", encoding="utf-8")
 
 
-def _text(report: GraphReport) -> list[str]:
+def _text(graph: GraphExplanation) -> list[str]:
+    report = graph.report
     lines = [f"{report.name}: {report.num_nodes} operators, {len(report.regions)} regions"]
     for region in report.regions:
         patterns = f", recognised {', '.join(region.patterns)}" if region.patterns else ""
-        lines.append(f"  fused {region.name} ({region.kind}): {' '.join(region.nodes)}{patterns}")
+        time = f", {graph.times[region.key]}" if region.key in graph.times else ""
+        lines.append(f"  fused {region.name} ({region.kind}): {' '.join(region.nodes)}{patterns}{time}")
     for entry in report.candidates:
         if not entry.fused:
             lines.append(f"  not fused, {entry.stage}: {' '.join(entry.nodes)}: {entry.reason}")
@@ -76,7 +93,8 @@ def _section(graph: GraphExplanation) -> str:
     report = graph.report
     regions = "".join(
         f"<tr><td>{html.escape(region.name)}</td><td>{html.escape(region.kind)}</td>"
-        f"<td>{html.escape(', '.join(region.patterns))}</td><td>{html.escape(' '.join(region.nodes))}</td></tr>"
+        f"<td>{html.escape(', '.join(region.patterns))}</td><td>{html.escape(' '.join(region.nodes))}</td>"
+        f"<td>{graph.times.get(region.key, '')}</td></tr>"
         for region in report.regions
     )
     rows = "".join(
@@ -88,7 +106,8 @@ def _section(graph: GraphExplanation) -> str:
         f"<h2>{html.escape(report.name)}: {report.num_nodes} operators, {len(report.regions)} regions</h2>"
         f'<h3>Before</h3><div class="graph">{graph.before_svg}</div>'
         f'<h3>After</h3><div class="graph">{graph.after_svg}</div>'
-        f"<h3>Regions</h3><table><tr><th>name</th><th>kind</th><th>patterns</th><th>operators</th></tr>{regions}</table>"
+        f"<h3>Regions</h3><table><tr><th>name</th><th>kind</th><th>patterns</th><th>operators</th>"
+        f"<th>time and memory</th></tr>{regions}</table>"
         f"<h3>Candidates</h3><table><tr><th>stage</th><th>operators</th><th>result</th></tr>{rows}</table>"
     )
 
@@ -117,7 +136,8 @@ def _floating_leaves(results: Any) -> list[torch.Tensor]:
 
 
 def explain(function: Callable, *args: Any, settings: Settings | None = None, **kwargs: Any) -> Explanation:
-    """Runs function(*args, **kwargs) once on the stand-alone backend, and its backward if its results have one.
+    """Runs function(*args, **kwargs) once on the stand-alone backend, and its backward if its results have one. Each
+    region's kernel runs a few times more, for its time.
 
     No gradient is left in any tensor's `grad`; other effects of a call (batch statistics, random numbers) happen.
     """
@@ -125,11 +145,30 @@ def explain(function: Callable, *args: Any, settings: Settings | None = None, **
         raise ValueError(f"function is {function!r}; expected a module or another callable")
     collector = _Collector()
     torch._dynamo.reset()
-    results = torch.compile(function, backend=compile_with(settings or Settings(), collector))(*args, **kwargs)
-    differentiable = _floating_leaves(results)
-    if differentiable:
-        _run_backward(function, differentiable, args, kwargs)
-    return Explanation(collector.graphs)
+    with _region_times() as times:
+        results = torch.compile(function, backend=compile_with(settings or Settings(), collector))(*args, **kwargs)
+        differentiable = _floating_leaves(results)
+        if differentiable:
+            _run_backward(function, differentiable, args, kwargs)
+    return Explanation([_with_times(graph, times) for graph in collector.graphs])
+
+
+@contextlib.contextmanager
+def _region_times() -> Iterator[dict[int, RegionTime]]:
+    """Times the calls of regions inside; filled at the end."""
+    module = _extension.load()
+    times: dict[int, RegionTime] = {}
+    module.set_region_timing(True)
+    try:
+        yield times
+    finally:
+        module.set_region_timing(False)
+        times.update((key, RegionTime(*time)) for key, time in module.region_times().items())
+
+
+def _with_times(graph: GraphExplanation, times: dict[int, RegionTime]) -> GraphExplanation:
+    own = {region.key: times[region.key] for region in graph.report.regions if region.key in times}
+    return dataclasses.replace(graph, times=own)
 
 
 def _run_backward(function: Callable, results: list[torch.Tensor], args: tuple, kwargs: dict) -> None:

@@ -16,8 +16,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from quincunx._graph import import_graph
 from quincunx.fusion import _extension, rewriting
 from quincunx.fusion.duplicates import merge_duplicates
+from quincunx.fusion.labels import label_of
 from quincunx.fusion.program import Reader
 from quincunx.fusion.settings import Settings
+from quincunx.fusion.weights import find_weights
 
 logger = logging.getLogger("quincunx.fusion")
 
@@ -110,10 +112,17 @@ def _fuse(graph: fx.Graph, settings: Settings, name: str) -> tuple[list[RegionRe
     module = _extension.load()
     merge_duplicates(graph)
     imported = import_graph(graph, name=name, unsupported="opaque")
-    fused = module.fuse(
-        imported.graph, settings.patterns, settings.cache_directory, settings.dump_directory, settings.check
-    )
     sources = list(imported.node_sources)
+    weights = set(find_weights(graph))
+    fused = module.fuse(
+        imported.graph,
+        settings.patterns,
+        [value for value in imported.graph.inputs if imported.value_sources[value] in weights],
+        [label_of(node) for node in sources],
+        settings.cache_directory,
+        settings.dump_directory,
+        settings.check,
+    )
     candidates = [
         Candidate(entry.stage, [sources[node].name for node in entry.nodes], entry.fused, entry.reason)
         for entry in fused.report
@@ -146,6 +155,7 @@ class _Placer:
             _with_getitems([self.sources[node] for node in region.nodes]),
             [self.values[value] for value in inputs],
             [self.values[value] for value in outputs],
+            weight=region.weight,
         )
         names = [node.name for node in replacement.nodes]
         key = replacement.program.key
@@ -195,14 +205,15 @@ def _load_region(key: int, text: str) -> bool:
     with unset_fake_temporarily():
         module = Reader(text).read()
         imported = import_graph(module, name="region", unsupported="opaque")
-        fused = _extension.load().fuse(imported.graph, {}, "", "", False)
+        values = {source: value for value, source in enumerate(imported.value_sources) if source is not None}
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        inputs = [values[node] for node in placeholders if isinstance(node.meta["val"], torch.Tensor)]
+        weights = [inputs[position] for position in json.loads(text).get("weights", [])]
+        fused = _extension.load().fuse(imported.graph, {}, weights, [], "", "", False)
     # That it has all inputs and results of the program is seen when it is registered.
     if len(fused.regions) != 1:
         logger.warning("the region %d of a cached graph is no single region here", key)
         return False
-    values = {source: value for value, source in enumerate(imported.value_sources) if source is not None}
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    inputs = [values[node] for node in placeholders if isinstance(node.meta["val"], torch.Tensor)]
     outputs = [values[node] for node in module.graph.output_node().args[0]]
     orders = [order for _, order in json.loads(text)["outputs"]]
     fused.register_region(0, key, inputs, outputs, orders)

@@ -70,9 +70,16 @@ class Program:
         return int.from_bytes(digest[:8], "little") >> 1  # fits a signed integer
 
     @classmethod
-    def of_nodes(cls, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> "Program":
-        """`nodes` in graph order; `inputs` are the tensors that they read from outside, `outputs` some of `nodes`."""
-        return cls(json.dumps(_Writer(inputs).write(nodes, outputs), separators=(",", ":")))
+    def of_nodes(
+        cls, nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], *, weight: int = -1
+    ) -> "Program":
+        """`nodes` in graph order; `inputs` are the tensors that they read from outside, `outputs` some of `nodes`.
+        `weight`: which of the inputs the kernel packs.
+        """
+        data = _Writer(inputs).write(nodes, outputs)
+        if weight >= 0:
+            data["weights"] = [weight]
+        return cls(json.dumps(data, separators=(",", ":")))
 
 
 class _Writer:

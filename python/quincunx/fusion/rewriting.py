@@ -39,7 +39,7 @@ class Replacement:
 Nodes = Sequence[fx.Node]
 
 
-def plan(graph: fx.Graph, nodes: Nodes, inputs: Nodes, outputs: Nodes) -> Replacement:
+def plan(graph: fx.Graph, nodes: Nodes, inputs: Nodes, outputs: Nodes, *, weight: int = -1) -> Replacement:
     """Checks all that replacing needs; raises Refused, and changes nothing."""
     positions = {node: position for position, node in enumerate(graph.nodes)}
     ordered = sorted(set(nodes), key=positions.__getitem__)
@@ -50,7 +50,8 @@ def plan(graph: fx.Graph, nodes: Nodes, inputs: Nodes, outputs: Nodes) -> Replac
     repeated = sorted(_between(ordered, inputs), key=positions.__getitem__)
     moved = _users_to_move(ordered, repeated)
     try:
-        program = Program.of_nodes(sorted([*repeated, *ordered], key=positions.__getitem__), inputs, outputs)
+        ordered_with_repeated = sorted([*repeated, *ordered], key=positions.__getitem__)
+        program = Program.of_nodes(ordered_with_repeated, inputs, outputs, weight=weight)
     except NotExpressible as error:
         raise Refused(str(error)) from None
     try:

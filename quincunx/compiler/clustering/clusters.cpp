@@ -18,8 +18,10 @@ class Clustering {
   }
 
   std::vector<std::vector<int32_t>> run() {
-    while (sweep()) {
-    }
+    do {
+      while (sweep()) {
+      }
+    } while (mergeSiblings());
     std::vector<std::vector<int32_t>> result;
     for (size_t node = 0; node < cluster_.size(); ++node) {
       if (graph_.candidate[node] && cluster_[node] == static_cast<int32_t>(node)) result.push_back(members_[node]);
@@ -42,6 +44,18 @@ class Clustering {
       }
     }
     return merged;
+  }
+
+  bool mergeSiblings() {
+    bool merged = false;
+    for (const auto& [a, b] : graph_.siblings) {
+      if (hasReduction(cluster_[a]) && hasReduction(cluster_[b])) merged |= tryMerge(cluster_[a], cluster_[b]);
+    }
+    return merged;
+  }
+
+  bool hasReduction(int32_t cluster) const {
+    return std::ranges::any_of(members_[cluster], [&](int32_t node) { return graph_.reduces[node]; });
   }
 
   bool tryMerge(int32_t a, int32_t b) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace qx::compiler {
@@ -15,6 +16,11 @@ struct ClusterGraph {
   std::vector<bool> candidate;
   // What a node's result costs to write and read again; along the dearest edges nodes are merged first.
   std::vector<int64_t> result_bytes;
+  // Pairs of nodes that read the same value from outside. Where both their sets hold a reduction they are merged as if
+  // an edge joined them: the gradients of a norm's operand and of its weight have no other connection.
+  std::vector<std::pair<int32_t, int32_t>> siblings;
+  // Nodes that reduce; empty for none.
+  std::vector<bool> reduces;
 };
 
 // Whether these nodes, in increasing order, can be one region.

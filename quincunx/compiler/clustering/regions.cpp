@@ -21,6 +21,7 @@ std::string_view regionKindName(RegionKind kind) {
     case RegionKind::kBroadcast: return "broadcast";
     case RegionKind::kReduce: return "reduce";
     case RegionKind::kReshape: return "reshape";
+    case RegionKind::kProduct: return "product";
   }
   return "";
 }
@@ -95,15 +96,36 @@ class RegionMaker {
       graph.inputs.push_back(std::move(inputs));
       graph.result_bytes.push_back(bytesOf(op));
       graph.candidate.push_back(!isEntryView(op, graph) && isCandidate(op));
+      graph.reduces.push_back(llvm::isa<mf::ReduceOp, mf::VarianceOp>(op));
     }
+    addSiblings(graph);
     return graph;
+  }
+
+  // Neighbours among the candidates that read one value which no candidate computes.
+  void addSiblings(ClusterGraph& graph) const {
+    llvm::DenseMap<mlir::Value, int32_t> last;
+    for (mlir::Operation* op : ops_) {
+      const int32_t number = numbers_.lookup(op);
+      if (!graph.candidate[number]) continue;
+      for (const mlir::Value operand : op->getOperands()) {
+        mlir::Operation* const source = operand.getDefiningOp();
+        const bool inside = source != nullptr && (isNumber(source) || graph.candidate[numbers_.lookup(source)]);
+        if (inside) continue;
+        const auto [entry, is_first] = last.try_emplace(operand, number);
+        if (!is_first && entry->second != number) graph.siblings.emplace_back(entry->second, number);
+        entry->second = number;
+      }
+    }
   }
 
   // A view of what no region computes: it would be trimmed anyway, and must not draw clusters to itself before.
   bool isEntryView(mlir::Operation* op, const ClusterGraph& graph) {
     if (!isView(op) || mf::sourceValue(op->getResult(0)) < 0) return false;
-    mlir::Operation* const source = op->getOperand(0).getDefiningOp();
-    return source == nullptr || !graph.candidate[numbers_[source]];
+    const mlir::Value operand = op->getOperand(0);
+    mlir::Operation* const source = operand.getDefiningOp();
+    if (source == nullptr || !graph.candidate[numbers_[source]]) return true;
+    return target_.standsAlone(source) && mf::sourceValue(operand) >= 0;
   }
 
   bool isCandidate(mlir::Operation* op) {
@@ -118,7 +140,16 @@ class RegionMaker {
   bool accepts(std::span<const int32_t> members) const {
     Ops ops;
     for (const int32_t member : members) ops.push_back(ops_[member]);
-    return target_.accepts(ops).ok();
+    const bool same = llvm::all_of(ops, [&](mlir::Operation* op) { return labelOf(op) == labelOf(ops.front()); });
+    return same && target_.accepts(ops).ok();
+  }
+
+  // What the user calls the part of the model that an operation stands for; numbers belong to any.
+  std::string labelOf(mlir::Operation* op) const {
+    const auto nodes = mf::sourceNodes(op);
+    if (options_.labels.empty() || nodes.empty()) return "";
+    const std::string& first = options_.labels[nodes.front()];
+    return llvm::all_of(nodes, [&](int64_t node) { return options_.labels[node] == first; }) ? first : "";
   }
 
   // Views at a region's border cost nothing where they are, but would make it copy: they stay outside.
@@ -155,8 +186,10 @@ class RegionMaker {
       cost += own;
       const auto sources = mf::sourceNodes(op);
       if (own > 0) computing.insert(sources.begin(), sources.end());
+      if (target_.standsAlone(op)) return true;
     }
     if (cost == 0 || nodes.empty()) return false;
+    if (!labelOf(ops.front()).empty()) return true;
     return static_cast<int64_t>(computing.size()) >= options_.min_region_size;
   }
 
@@ -217,6 +250,7 @@ class RegionMaker {
     bool broadcasts = false;
     for (mlir::Operation* op : ops) {
       if (llvm::isa<mf::ReduceOp, mf::VarianceOp>(op)) return RegionKind::kReduce;
+      if (llvm::isa<mf::MatmulOp>(op)) return RegionKind::kProduct;
       computes |= !isView(op) && !llvm::isa<mf::CatOp>(op);
       const auto result = llvm::dyn_cast<mlir::RankedTensorType>(op->getResult(0).getType());
       for (const mlir::Value operand : op->getOperands()) {
@@ -227,8 +261,9 @@ class RegionMaker {
     return !computes ? RegionKind::kReshape : broadcasts ? RegionKind::kBroadcast : RegionKind::kElementwise;
   }
 
-  // From the first few kinds of operations that compute something.
+  // The user's, or from the first few kinds of operations that compute something.
   std::string nameOf(const Ops& ops, size_t number) const {
+    if (const std::string label = labelOf(ops.front()); !label.empty()) return label + "_" + std::to_string(number);
     std::string name = "fused_" + std::to_string(number);
     std::set<std::string> seen;
     for (mlir::Operation* op : ops) {

@@ -36,6 +36,8 @@ class Target {
   // What the operation costs for one element when it stands in a region; 0 for one that computes nothing. A region
   // whose operations cost nothing is not made.
   virtual int64_t cost(mlir::Operation* op) const = 0;
+  // Whether a region of this supported operation alone is worth making. Views of its result stay outside.
+  virtual bool standsAlone(mlir::Operation*) const { return false; }
   // A kernel for what accepts() has accepted. `name` is for dumped files.
   virtual Result<EmittedRegion> emit(llvm::ArrayRef<mlir::Operation*> ops, const std::string& name,
                                      const FuseOptions& options) const = 0;

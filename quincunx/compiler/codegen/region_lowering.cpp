@@ -24,15 +24,8 @@ Status together(const std::string& what) { return unimplemented(what); }
 
 class RegionLowering {
  public:
-  explicit RegionLowering(llvm::ArrayRef<mlir::Operation*> ops) : ops_(ops), inside_(ops.begin(), ops.end()) {
-    for (mlir::Operation* op : ops) {
-      for (const mlir::Value result : op->getResults()) {
-        const bool used =
-            llvm::any_of(result.getUsers(), [&](mlir::Operation* user) { return !inside_.contains(user); });
-        if (used) outputs_.push_back(result);
-      }
-    }
-  }
+  RegionLowering(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> outputs)
+      : ops_(ops), inside_(ops.begin(), ops.end()), outputs_(outputs.begin(), outputs.end()) {}
 
   Result<LoweredRegion> lower() {
     if (outputs_.empty()) return together("no result is used outside");
@@ -528,6 +521,25 @@ class RegionLowering {
 
 }  // namespace
 
-Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops) { return RegionLowering(ops).lower(); }
+llvm::SmallVector<mlir::Value> usedOutside(llvm::ArrayRef<mlir::Operation*> ops) {
+  const llvm::DenseSet<mlir::Operation*> inside(ops.begin(), ops.end());
+  llvm::SmallVector<mlir::Value> outputs;
+  for (mlir::Operation* op : ops) {
+    for (const mlir::Value result : op->getResults()) {
+      if (llvm::any_of(result.getUsers(), [&](mlir::Operation* user) { return !inside.contains(user); })) {
+        outputs.push_back(result);
+      }
+    }
+  }
+  return outputs;
+}
+
+Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops) {
+  return RegionLowering(ops, usedOutside(ops)).lower();
+}
+
+Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> outputs) {
+  return RegionLowering(ops, outputs).lower();
+}
 
 }  // namespace qx::compiler

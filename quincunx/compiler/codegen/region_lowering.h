@@ -21,4 +21,10 @@ struct LoweredRegion {
 // must have an element for each point of the others. UNIMPLEMENTED says what does not go together.
 Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops);
 
+// The same with only `outputs`, some results of `ops`, that are all computed from these.
+Result<LoweredRegion> lowerRegion(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> outputs);
+
+// Results of `ops` that other operations use.
+llvm::SmallVector<mlir::Value> usedOutside(llvm::ArrayRef<mlir::Operation*> ops);
+
 }  // namespace qx::compiler

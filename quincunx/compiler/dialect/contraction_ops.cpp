@@ -82,10 +82,11 @@ mlir::LogicalResult MatmulOp::verify() {
       return emitOpError("(C5) expects a bias of rank 1 with one element a column, got ") << type;
     }
   }
-  if (mlir::Value residual = getResidual()) {
-    auto type = llvm::cast<mlir::RankedTensorType>(residual.getType());
+  for (auto [name, operand] : {std::pair("multiplier", getMultiplier()), std::pair("residual", getResidual())}) {
+    if (!operand) continue;
+    auto type = llvm::cast<mlir::RankedTensorType>(operand.getType());
     if (type.getRank() != rank || !sameLeading(type, result, rank)) {
-      return emitOpError("(C6) expects a residual of the result's shape, got ") << type;
+      return emitOpError("(C6) expects a ") << name << " of the result's shape, got " << type;
     }
   }
   if (!getActivation() || isMatmulActivation(*getActivation())) return mlir::success();

@@ -36,7 +36,7 @@ def MFuse_VarianceOp : MFuse_PureOp<"variance"> {
 }
 
 def MFuse_MatmulOp : MFuse_PureOp<"matmul", [AttrSizedOperandSegments]> {
-  let summary = "activation(lhs @ rhs + bias) + residual over the last two dimensions";
+  let summary = "activation(scale * (lhs @ rhs) + bias) * multiplier + residual over the last two dimensions";
   let description = [{
     The epilogue happens before the result is rounded to its element type. `transpose_*` swaps an operand's last two
     dimensions first.
@@ -47,16 +47,16 @@ def MFuse_MatmulOp : MFuse_PureOp<"matmul", [AttrSizedOperandSegments]> {
     * (C3) the result's shape is the leading sizes of `lhs`, rows, columns.
     * (C4) the element types of all tensors are equal and floating point.
     * (C5) `bias` has rank 1 and as many elements as there are columns.
-    * (C6) `residual` has the result's shape.
+    * (C6) `multiplier` and `residual` have the result's shape.
     * (C7) `activation` is relu, tanh, sigmoid, silu or a gelu.
   }];
   let arguments = (ins MFuse_FloatTensor:$lhs, MFuse_FloatTensor:$rhs, Optional<MFuse_FloatTensor>:$bias,
-      Optional<MFuse_FloatTensor>:$residual, UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
-      OptionalAttr<MFuse_UnaryKind>:$activation);
+      Optional<MFuse_FloatTensor>:$multiplier, Optional<MFuse_FloatTensor>:$residual, UnitAttr:$transpose_lhs,
+      UnitAttr:$transpose_rhs, OptionalAttr<MFuse_UnaryKind>:$activation, OptionalAttr<F64Attr>:$scale);
   let results = (outs MFuse_FloatTensor:$result);
   let assemblyFormat = [{
-    $lhs (`transposed` $transpose_lhs^)? `,` $rhs (`transposed` $transpose_rhs^)? (`bias` $bias^)?
-    (`activation` $activation^)? (`residual` $residual^)? attr-dict `:` functional-type(operands, results)
+    $lhs (`transposed` $transpose_lhs^)? `,` $rhs (`transposed` $transpose_rhs^)? (`scale` $scale^)? (`bias` $bias^)?
+    (`activation` $activation^)? (`multiplier` $multiplier^)? (`residual` $residual^)? attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }

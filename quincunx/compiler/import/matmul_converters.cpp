@@ -22,8 +22,8 @@ mlir::Value matmul(NodeImporter& node, mlir::Value lhs, mlir::Value rhs, mlir::V
   for (int64_t dim = 0; rhsRank != 2 && dim < rank - 2; ++dim) {
     if (mfuse::dimSize(typeOf(lhs), dim) != mfuse::dimSize(typeOf(rhs), dim)) return {};
   }
-  return mfuse::MatmulOp::create(node.builder(), node.location(), type, lhs, rhs, bias, mlir::Value(), false,
-                                 transposed, mfuse::UnaryKindAttr());
+  return mfuse::MatmulOp::create(node.builder(), node.location(), type, lhs, rhs, bias, mlir::Value(), mlir::Value(),
+                                 false, transposed, mfuse::UnaryKindAttr(), mlir::FloatAttr());
 }
 
 bool convertLinear(NodeImporter& node) {

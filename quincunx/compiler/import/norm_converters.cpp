@@ -72,6 +72,16 @@ bool convertLayerNorm(NodeImporter& node) {
                                                    llvm::APFloat(*eps), llvm::APFloat(0.0), false));
 }
 
+// The norm in primitive operations, with 1/rms, which the backward pass reads.
+bool convertRmsNormWithStatistics(NodeImporter& node, double eps) {
+  mlir::Value x = node.wide(node.tensor(0));
+  mlir::Value mean = node.reduce(ReduceKind::mean, node.binary(BinaryKind::mul, x, x), {typeOf(x).getRank() - 1}, true);
+  mlir::Value rstd = node.unary(UnaryKind::rsqrt, node.binary(BinaryKind::add, mean, node.constant(eps)));
+  mlir::Value value = node.binary(BinaryKind::mul, x, rstd);
+  if (mlir::Value weight = node.tensor(2)) value = node.binary(BinaryKind::mul, value, node.wide(weight));
+  return node.finish(0, value) && node.finish(1, rstd);
+}
+
 // rms_norm: (input, normalized_shape, weight, eps); _fused_rms_norm also gives 1/rms.
 bool convertRmsNorm(NodeImporter& node) {
   if (!isFloat(node.tensor(0)) || !node.resultType(0)) return false;
@@ -79,7 +89,7 @@ bool convertRmsNorm(NodeImporter& node) {
   auto eps = node.number(3);
   if (node.missing(3) && type.getElementType().isF32()) eps = std::numeric_limits<float>::epsilon();
   if (numNormalized(node, 1) != 1 || !eps || !isParameter(node.tensor(2), type, 1)) return false;
-  if (node.node().results.size() == 2 && node.isUsed(1)) return false;
+  if (node.node().results.size() == 2 && node.isUsed(1)) return convertRmsNormWithStatistics(node, *eps);
   return node.finish(0, mfuse::RmsNormOp::create(node.builder(), node.location(), type, node.tensor(0), node.tensor(2),
                                                  llvm::APFloat(*eps)));
 }

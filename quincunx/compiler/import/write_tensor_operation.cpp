@@ -93,7 +93,9 @@ Result<Argument> transposed(GraphWriter& writer, mlir::Value matrix) {
 }
 
 Status writeMatmul(GraphWriter& writer, mfuse::MatmulOp op) {
-  if (op.getActivation() || op.getResidual()) return unimplemented("mfuse.matmul with an activation or a residual");
+  if (op.getActivation() || op.getResidual() || op.getMultiplier() || op.getScale()) {
+    return unimplemented("mfuse.matmul with a scale, an activation, a multiplier or a residual");
+  }
   Argument lhs = writer.tensor(op.getLhs()), rhs = writer.tensor(op.getRhs());
   if (op.getTransposeLhs()) {
     QX_ASSIGN_OR_RETURN(lhs, transposed(writer, op.getLhs()));

@@ -231,14 +231,17 @@ struct RopePattern : mlir::OpRewritePattern<mfuse::RopeOp> {
 struct MatmulPattern : mlir::OpRewritePattern<mfuse::MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
   mlir::LogicalResult matchAndRewrite(mfuse::MatmulOp op, mlir::PatternRewriter& rewriter) const override {
-    if (!op.getBias() && !op.getActivation() && !op.getResidual()) return mlir::failure();
+    const bool plain = !op.getScale() && !op.getBias() && !op.getActivation() && !op.getMultiplier();
+    if (plain && !op.getResidual()) return mlir::failure();
     Emitter emit(rewriter, op);
-    mlir::Value value =
-        mfuse::MatmulOp::create(rewriter, mfuse::innerOrigin(op), op.getType(), op.getLhs(), op.getRhs(), mlir::Value(),
-                                mlir::Value(), op.getTransposeLhs(), op.getTransposeRhs(), mfuse::UnaryKindAttr());
+    mlir::Value value = mfuse::MatmulOp::create(
+        rewriter, mfuse::innerOrigin(op), op.getType(), op.getLhs(), op.getRhs(), mlir::Value(), mlir::Value(),
+        mlir::Value(), op.getTransposeLhs(), op.getTransposeRhs(), mfuse::UnaryKindAttr(), mlir::FloatAttr());
     value = emit.wide(value);
+    if (op.getScale()) value = emit.mul(value, emit.number(op.getScale()->convertToDouble()));
     if (op.getBias()) value = emit.add(value, emit.wide(op.getBias()));
     if (op.getActivation()) value = activation(emit, *op.getActivation(), value);
+    if (op.getMultiplier()) value = emit.mul(value, emit.wide(op.getMultiplier()));
     if (op.getResidual()) value = emit.add(value, emit.wide(op.getResidual()));
     rewriter.replaceOp(op, emit.finish(value));
     return mlir::success();

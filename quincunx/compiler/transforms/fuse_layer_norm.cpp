@@ -81,8 +81,11 @@ struct LayerNormPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
     if (variance.correction != 0.0 && variance.correction != 1.0)
       return match.reject("a correction other than 0 and 1");
     if (!(eps >= 0.0)) return match.reject("eps is negative");
-    if (mlir::failed(match.guard())) return mlir::failure();
+    bool saves = false;
+    if (mlir::failed(match.guard({}, &saves))) return mlir::failure();
     match.accept();
+    // It would be stated in these operations again: they stay, with the results that training saves.
+    if (saves) return mlir::failure();
     rewriter.replaceOp(root, mfuse::LayerNormOp::create(rewriter, match.location({root}), type, x, mlir::Value(),
                                                         mlir::Value(), mean.dims.size(), llvm::APFloat(eps),
                                                         llvm::APFloat(variance.correction), outside));

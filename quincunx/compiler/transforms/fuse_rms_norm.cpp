@@ -35,8 +35,11 @@ struct RmsNormPattern : mlir::OpRewritePattern<mfuse::BinaryOp> {
     if (!mean->keepdim) return match.reject("the mean does not keep its dim");
     if (!mean->rightCount) return match.reject("the sum is divided by another number than the last dim's size");
     if (!(eps >= 0.0)) return match.reject("eps is negative");
-    if (mlir::failed(match.guard())) return mlir::failure();
+    bool saves = false;
+    if (mlir::failed(match.guard({}, &saves))) return mlir::failure();
     match.accept();
+    // It would be stated in these operations again: they stay, with the results that training saves.
+    if (saves) return mlir::failure();
     rewriter.replaceOp(
         root, mfuse::RmsNormOp::create(rewriter, match.location({root}), type, x, mlir::Value(), llvm::APFloat(eps)));
     return mlir::success();

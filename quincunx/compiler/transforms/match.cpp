@@ -128,7 +128,13 @@ llvm::SmallVector<mlir::Operation*> Match::operations() const {
   return all;
 }
 
-mlir::LogicalResult Match::guard(llvm::ArrayRef<mlir::Operation*> shared) {
+// Returned, perhaps as another dtype or shape, and nothing else.
+static bool isOnlyReturned(mlir::Operation* user) {
+  if (user->hasTrait<mlir::OpTrait::IsTerminator>()) return true;
+  return llvm::isa<mfuse::CastOp, mfuse::ReshapeOp>(user) && llvm::all_of(user->getUsers(), isOnlyReturned);
+}
+
+mlir::LogicalResult Match::guard(llvm::ArrayRef<mlir::Operation*> shared, bool* saves) {
   llvm::SmallVector<mlir::Operation*> all = operations();
   mlir::Operation* first = root_;
   for (mlir::Operation* op : all) {
@@ -137,6 +143,10 @@ mlir::LogicalResult Match::guard(llvm::ArrayRef<mlir::Operation*> shared) {
     if (op == root_ || llvm::is_contained(shared, op)) continue;
     for (mlir::Operation* user : op->getUsers()) {
       if (llvm::is_contained(all, user)) continue;
+      if (saves != nullptr && isOnlyReturned(user)) {
+        *saves = true;
+        continue;
+      }
       return reject(llvm::Twine("an inner result of ") + op->getName().getStringRef() + " has another user, " +
                     user->getName().getStringRef());
     }

@@ -47,8 +47,10 @@ class Match {
   size_t mark() const { return taken_.size(); }
   void rewind(size_t mark) { taken_.truncate(mark); }
 
-  // The shared guards; `inner` results other than the root's may be used outside. Emits the reason.
-  mlir::LogicalResult guard(llvm::ArrayRef<mlir::Operation*> shared = {});
+  // The shared guards; results of `shared` may be used outside. Emits the reason. With `saves`, inner results may be
+  // returned as well, as a training graph saves them for its backward pass: it says whether some are. The match's
+  // operations must stay then.
+  mlir::LogicalResult guard(llvm::ArrayRef<mlir::Operation*> shared = {}, bool* saves = nullptr);
   // Emits the reason and fails.
   mlir::LogicalResult reject(const llvm::Twine& reason);
   // Emits that the candidate was fused.

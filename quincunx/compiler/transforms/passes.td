@@ -77,11 +77,14 @@ def FuseRope : QxPattern<"rope"> {
 }
 
 def FuseMatmulEpilogue : QxPattern<"matmul-epilogue"> {
-  let summary = "transposes, bias, activation and residual become parts of the product";
+  let summary = "transposes, scale, bias, activation, multiplier and residual become parts of the product";
   let description = [{
-    A permute of the last two dims of an operand; a sum with a bias of one element a column; relu, tanh, sigmoid, silu or
-    gelu; a sum with a tensor of the result's type. Each also across a reshape that keeps the columns.
+    A permute of the last two dims of an operand; a product with a number; a sum with a bias of one element a column;
+    relu, tanh, sigmoid, silu or gelu; a product with a tensor of the result's type, or swiglu and geglu with the product
+    as their gate; a sum with a tensor of the result's type. Each also across a reshape that keeps the columns.
   }];
+  let options = [Option<"weightsOnly", "weights-only", "bool", /*default=*/"false",
+      "Only f32 products with a weight (products.h), and only what our packed product computes">];
 }
 
 def DecomposeComposites : Pass<"qx-decompose-composites", "::mlir::func::FuncOp"> {

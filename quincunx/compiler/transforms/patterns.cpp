@@ -26,18 +26,20 @@ struct Pattern {
   std::unique_ptr<mlir::Pass> (*create)();
 };
 
-// In this order: activations before what contains them, the layer norm before the RMS norm that its second half is.
+// In this order: activations before what contains them, the layer norm before the RMS norm that its second half is,
+// epilogues of products before the norm that would take the residual's sum.
 constexpr Pattern kPatterns[] = {
     {"silu", createFuseSilu},
     {"gelu", createFuseGelu},
     {"softmax", createFuseSoftmax},
     {"layer_norm", createFuseLayerNorm},
     {"rms_norm", createFuseRmsNorm},
-    {"add_rms_norm", createFuseAddRmsNorm},
     {"swiglu", createFuseSwiglu},
-    {"rope", createFuseRope},
     {"matmul_epilogue", createFuseMatmulEpilogue},
+    {"add_rms_norm", createFuseAddRmsNorm},
+    {"rope", createFuseRope},
 };
+constexpr llvm::StringRef kProducts = "matmul_epilogue";
 
 // Keeps remarks of patterns as candidates and the first error.
 class Listener {
@@ -99,7 +101,9 @@ Status runPatterns(mlir::ModuleOp module, const PatternOptions& options, std::ve
   passes.push_back(mlir::createCSEPass());
   for (const Pattern& pattern : kPatterns) {
     auto found = options.enabled.find(pattern.name);
-    if (found == options.enabled.end() || found->second) passes.push_back(pattern.create());
+    if (found != options.enabled.end() && !found->second) continue;
+    const bool weights_only = pattern.name == kProducts && options.weight_products_only;
+    passes.push_back(weights_only ? createFuseMatmulEpilogue({.weightsOnly = true}) : pattern.create());
   }
   if (options.decompose) passes.push_back(createDecomposeComposites());
   passes.push_back(mlir::createCanonicalizerPass());

@@ -31,6 +31,8 @@ struct PatternOptions {
   // Restates composites in primitive operations afterwards. Matrix products keep their epilogues, because the values
   // between would equal no value of the source graph: whoever cannot take them switches `matmul_epilogue` off.
   bool decompose = false;
+  // Takes epilogues only into products with a weight (dialect/weights.h), which a target can make regions of.
+  bool weight_products_only = false;
   // Verifies the module after each pass.
   bool verify_each = true;
   // The module after each pass goes here as <number>-<pass>.mlir; empty: nowhere.

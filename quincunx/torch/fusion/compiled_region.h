@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "quincunx/base/status.h"
 #include "quincunx/compiler/compiler.h"
 #include "quincunx/graph/graph.h"
+#include "quincunx/tensor/tensor_view.h"
 
 namespace qx::torch_bridge {
 
@@ -22,6 +24,12 @@ struct CallLayout {
   std::vector<std::vector<int64_t>> output_orders;
 };
 
+// What one call of a kernel takes.
+struct RegionTime {
+  int64_t nanoseconds = 0;  // the shortest of a few runs
+  int64_t bytes = 0;        // of its inputs and outputs, each element once
+};
+
 // Immutable after create(); run() may be called from several threads.
 class CompiledRegion {
  public:
@@ -30,8 +38,9 @@ class CompiledRegion {
                                        const CallLayout& layout);
 
   // Results of the types and memory orders that create() was given. Throws std::runtime_error("CODE: message") for
-  // inputs that do not fit.
-  std::vector<torch::stable::Tensor> run(const std::vector<torch::stable::Tensor>& inputs) const;
+  // inputs that do not fit. With `time` the kernel runs a few times more, and `time` is told.
+  std::vector<torch::stable::Tensor> run(const std::vector<torch::stable::Tensor>& inputs,
+                                         RegionTime* time = nullptr) const;
 
  private:
   // symbol = (size(input, dim) - value) / multiplier
@@ -50,6 +59,9 @@ class CompiledRegion {
 
   Status add_outputs(const graph::Graph& graph, const compiler::Region& region, const CallLayout& layout);
   Status bind_symbols(const graph::Graph& graph, const compiler::Region& region, const CallLayout& layout);
+  // The kernel, with the weight in its packed form where it is a product.
+  Status run_kernel(const std::vector<torch::stable::Tensor>& inputs, std::span<const TensorView> input_views,
+                    std::span<const TensorView> output_views, std::span<const int64_t> symbols) const;
   std::vector<int64_t> symbols_of(const std::vector<torch::stable::Tensor>& inputs) const;
 
   std::shared_ptr<const compiler::Kernel> kernel_;

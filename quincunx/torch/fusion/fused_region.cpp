@@ -24,7 +24,12 @@ std::vector<Tensor> run_reference(const std::vector<Tensor>& inputs, const std::
 std::vector<Tensor> fused_region(std::vector<Tensor> inputs, int64_t key, std::string program) {
   const std::shared_ptr<const CompiledRegion> region = find_or_load_region(key, program);
   count_run(region == nullptr);
-  return region != nullptr ? region->run(inputs) : run_reference(inputs, program);
+  if (region == nullptr) return run_reference(inputs, program);
+  if (!is_region_timing()) return region->run(inputs);
+  RegionTime time;
+  std::vector<Tensor> results = region->run(inputs, &time);
+  record_time(key, time);
+  return results;
 }
 
 }  // namespace

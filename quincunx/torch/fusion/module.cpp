@@ -11,6 +11,7 @@
 #include "quincunx/compiler/compiler.h"
 #include "quincunx/graph/graph.h"
 #include "quincunx/torch/fusion/compiled_region.h"
+#include "quincunx/torch/fusion/packed_weights.h"
 #include "quincunx/torch/fusion/region_registry.h"
 
 namespace nb = nanobind;
@@ -38,11 +39,13 @@ struct FusedGraph {
   }
 };
 
-FusedGraph fuse(const graph::Graph& graph, std::map<std::string, bool> patterns, std::string cache_directory,
-                std::string dump_directory, bool check) {
+FusedGraph fuse(const graph::Graph& graph, std::map<std::string, bool> patterns, std::vector<graph::ValueId> weights,
+                std::vector<std::string> labels, std::string cache_directory, std::string dump_directory, bool check) {
   FusedGraph fused{graph, {}};
   compiler::FuseOptions options;
   options.patterns = std::move(patterns);
+  options.weights = std::move(weights);
+  options.labels = std::move(labels);
   options.cache_directory = std::move(cache_directory);
   options.dump_directory = std::move(dump_directory);
   options.check = check;
@@ -78,7 +81,27 @@ nb::dict counters() {
   result["kernels_from_memory"] = kernels.from_memory;
   result["kernels_from_disk"] = kernels.from_disk;
   result["rejected_cache_files"] = kernels.rejected_files;
+  const PackedWeightCounters weights = packed_weight_counters();
+  result["weights_packed"] = weights.made;
+  result["packed_weights_used"] = weights.used;
+  result["packed_weights_kept"] = weights.kept;
+  result["packed_weight_bytes"] = weights.bytes;
   return result;
+}
+
+// key -> (seconds, bytes)
+nb::dict times() {
+  nb::dict result;
+  for (const auto& [key, time] : region_times()) {
+    result[nb::int_(key)] = nb::make_tuple(static_cast<double>(time.nanoseconds) * 1e-9, time.bytes);
+  }
+  return result;
+}
+
+// Which of a region's inputs is a weight that is packed, or -1.
+int32_t weight_of(const compiler::Region& region) {
+  const compiler::PackingKernel* const product = region.kernel->packing();
+  return product == nullptr ? -1 : product->weight();
 }
 
 void bind_results(nb::module_& module) {
@@ -89,6 +112,7 @@ void bind_results(nb::module_& module) {
       .def_ro("inputs", &compiler::Region::inputs)
       .def_ro("outputs", &compiler::Region::outputs)
       .def_ro("patterns", &compiler::Region::patterns)
+      .def_prop_ro("weight", &weight_of)
       .def_prop_ro("program", [](const compiler::Region& r) { return r.kernel->to_string(); });
   nb::class_<compiler::ReportEntry>(module, "ReportEntry")
       .def_ro("stage", &compiler::ReportEntry::stage)
@@ -108,8 +132,8 @@ void bind_results(nb::module_& module) {
 NB_MODULE(_quincunx_fusion, module) {
   namespace bridge = qx::torch_bridge;
   bridge::bind_results(module);
-  module.def("fuse", &bridge::fuse, nb::arg("graph"), nb::arg("patterns"), nb::arg("cache_directory"),
-             nb::arg("dump_directory"), nb::arg("check"));
+  module.def("fuse", &bridge::fuse, nb::arg("graph"), nb::arg("patterns"), nb::arg("weights"), nb::arg("labels"),
+             nb::arg("cache_directory"), nb::arg("dump_directory"), nb::arg("check"));
   module.def("pattern_names", &qx::compiler::patternNames);
   module.def("is_registered", &bridge::is_registered, nb::arg("key"));
   module.def(
@@ -117,4 +141,7 @@ NB_MODULE(_quincunx_fusion, module) {
       [](nb::callable function) { bridge::set_region_loader(bridge::loader_from(std::move(function))); },
       nb::arg("function"));
   module.def("counters", &bridge::counters);
+  module.def("drop_packed_weight", &bridge::drop_packed_weight, nb::arg("entry"));
+  module.def("set_region_timing", &bridge::set_region_timing, nb::arg("on"));
+  module.def("region_times", &bridge::times);
 }

@@ -18,6 +18,8 @@ struct Registry {
   std::atomic<int64_t> loaded = 0;
   std::atomic<int64_t> runs = 0;
   std::atomic<int64_t> eager_runs = 0;
+  std::atomic<bool> timing = false;
+  std::map<int64_t, RegionTime> times;
 };
 
 // Never destroyed: a thread may still run a region while the process exits, and the loader holds a Python object.
@@ -67,6 +69,27 @@ bool is_registered(int64_t key) {
 void count_run(bool eager) {
   Registry& all = registry();
   (eager ? all.eager_runs : all.runs).fetch_add(1, std::memory_order_relaxed);
+}
+
+void set_region_timing(bool on) {
+  Registry& all = registry();
+  std::unique_lock lock(all.mutex);
+  if (on) all.times.clear();
+  all.timing = on;
+}
+
+bool is_region_timing() { return registry().timing.load(std::memory_order_relaxed); }
+
+void record_time(int64_t key, const RegionTime& time) {
+  Registry& all = registry();
+  std::unique_lock lock(all.mutex);
+  all.times[key] = time;
+}
+
+std::map<int64_t, RegionTime> region_times() {
+  Registry& all = registry();
+  std::shared_lock lock(all.mutex);
+  return all.times;
 }
 
 RegionCounters region_counters() {

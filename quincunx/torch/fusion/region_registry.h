@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,5 +30,12 @@ std::shared_ptr<const CompiledRegion> find_or_load_region(int64_t key, const std
 bool is_registered(int64_t key);
 void count_run(bool eager);
 RegionCounters region_counters();
+
+// While on, every call of a region is timed, which makes it slow; times before that are forgotten.
+void set_region_timing(bool on);
+bool is_region_timing();
+void record_time(int64_t key, const RegionTime& time);
+// By key, of the last call each.
+std::map<int64_t, RegionTime> region_times();
 
 }  // namespace qx::torch_bridge

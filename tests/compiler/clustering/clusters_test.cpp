@@ -57,6 +57,16 @@ ClusterGraph randomGraph(std::mt19937& random, int32_t size) {
   return graph;
 }
 
+TEST(Clusters, MergesSiblingsWhereBothReduce) {
+  ClusterGraph graph;
+  graph.inputs = {{}, {}, {0}, {1}, {}};
+  graph.candidate = {true, true, true, true, true};
+  graph.result_bytes = {1, 1, 1, 1, 1};
+  graph.reduces = {false, false, true, true, false};
+  graph.siblings = {{0, 1}, {1, 4}};
+  EXPECT_EQ(findClusters(graph, acceptAll), (Sets{{0, 1, 2, 3}, {4}}));
+}
+
 TEST(Clusters, MergesAChain) {
   const ClusterGraph graph = {{{}, {0}, {1}}, {true, true, true}, {1, 1, 1}};
   EXPECT_EQ(findClusters(graph, acceptAll), (Sets{{0, 1, 2}}));

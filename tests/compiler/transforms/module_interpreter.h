@@ -292,8 +292,10 @@ class ModuleInterpreter {
         if (op.getTransposeRhs()) std::swap(b.back(), b[b.size() - 2]);
         sum += at(lhs, a) * at(rhs, b);
       }
+      if (op.getScale()) sum *= op.getScale()->convertToDouble();
       sum += parameter(op.getBias(), index, 0);
       if (op.getActivation()) sum = unary(*op.getActivation(), sum);
+      if (op.getMultiplier()) sum *= parameter(op.getMultiplier(), index, 1);
       return sum + parameter(op.getResidual(), index, 0);
     });
   }

@@ -43,6 +43,16 @@ def test_forward_and_backward_are_told_and_no_gradient_is_left():
     assert "left to PyTorch: 1 x aten.addmm.default" in str(found)
 
 
+def test_each_region_has_a_time_and_its_bytes():
+    found = explain(lambda x, y: functional.gelu(x) * y, torch.randn(64, 8), torch.randn(64, 8))
+    (graph,) = found.graphs
+    (region,) = graph.report.regions
+    time = graph.times[region.key]
+    assert 0 < time.seconds < 1
+    assert time.num_bytes == 3 * 64 * 8 * 4
+    assert "us, 0.006 MB, " in str(found)
+
+
 def test_the_page_shows_both_graphs(tmp_path):
     found = explain(lambda x: functional.gelu(x) * torch.sigmoid(x) + 1, torch.randn(4, 8))
     found.write_html(tmp_path / "fusion.html")

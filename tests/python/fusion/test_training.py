@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from model import Llama, ModelConfig
+from quincunx.fusion import explain
 from torch.nn import functional
 
 # Float32 rounding in another order, fed back through 20 steps.
@@ -40,6 +41,17 @@ def test_twenty_steps_of_the_tours_model(new_counts):
     assert new_counts()["regions"] >= 10
     assert new_counts()["regions_run"] >= 20 * new_counts()["regions"]
     assert new_counts()["regions_run_by_aten"] == 0
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+def test_a_norm_that_saves_its_statistics_is_recognised(name):
+    norm = torch.nn.RMSNorm(24) if name == "rms_norm" else torch.nn.LayerNorm(24)
+    x, y = torch.randn(5, 24, requires_grad=True), torch.randn(5, 24)
+    found = explain(lambda x, y: norm(x + y), x, y)
+    assert [graph.report.name.split()[0] for graph in found.graphs] == ["forward", "backward"]
+    assert found.patterns == {name: 1}
+    # The sums over the rows, for weight and bias, stand in the region of the operand's gradient.
+    assert [len(graph.report.regions) for graph in found.graphs] == [1, 1]
 
 
 @pytest.mark.timeout(200)

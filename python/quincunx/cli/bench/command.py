@@ -14,9 +14,10 @@ from .display import cells, print_table, summary
 from .machine import cpu_flags, describe
 from .peak import PeakMeter, load_reader
 from .results import check_writable, write_json, write_markdown
+from .roofline import read_limits, write_html
 from .row import Row
 
-CAPABILITIES = ("kernels", "mccl", "muon", "activation", "boost")
+CAPABILITIES = ("kernels", "mccl", "muon", "activation", "fusion", "boost")
 _WRONG_USAGE = 2
 _FAILED = 1
 
@@ -31,10 +32,13 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="every row, fewer repeats: at most ten minutes")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write one object a row")
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="write a Markdown page, as `make bench`")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="draw the kernels under the machine's limits")
     options = parser.parse_args(arguments)
     if options.capability not in (*CAPABILITIES, "all"):
         raise ValueError(f"unknown capability '{options.capability}', expected {known} or all")
-    for option, path in (("--json", options.json), ("--results", options.results)):
+    if options.html is not None and options.capability not in ("kernels", "all"):
+        raise ValueError(f"--html: expected the capability kernels or all, got {options.capability}")
+    for option, path in (("--json", options.json), ("--results", options.results), ("--html", options.html)):
         if path is not None:
             check_writable(option, path)
     return options
@@ -90,6 +94,7 @@ def main(arguments: list[str]) -> int:
         if importlib.util.find_spec("rich") is None:
             raise RuntimeError("the Python package rich is missing; install it with `pip install rich`")
         checkout = find_checkout(pathlib.Path.cwd())
+        limits = read_limits(checkout) if options.html is not None else []
         rows = _run(names, checkout, load_demands(checkout / "benchmarks" / "demands.toml"), options.quick)
     except (RuntimeError, ValueError) as error:
         print(f"qx bench: {error}", file=sys.stderr)
@@ -98,5 +103,7 @@ def main(arguments: list[str]) -> int:
         write_json(options.json, rows)
     if options.results is not None:
         write_markdown(options.results, describe(checkout), reproducing_command(options), rows)
+    if options.html is not None:
+        write_html(options.html, describe(checkout), rows, limits)
     print(f"qx bench {options.capability}: {summary(rows)}")
     return 0

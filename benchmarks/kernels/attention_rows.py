@@ -11,7 +11,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import interleave
-from quincunx.cli.bench.row import Measurement
+from quincunx.cli.bench.row import Measurement, Work
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import read_bandwidth
@@ -54,11 +54,13 @@ def check(calls: dict[str, Call], bound: float = _LARGEST_DIFFERENCE) -> None:
             raise RuntimeError(f"{name} computes something else than {first}: it differs by {difference:.3g}")
 
 
-def _against_sdpa(row_id: str, name: str, calls: dict[str, Call], context: Context, threads: int) -> list[Measurement]:
+def _against_sdpa(
+    row_id: str, name: str, calls: dict[str, Call], context: Context, threads: int, work: Work | None = None
+) -> list[Measurement]:
     pause_s = 0.02 if threads > 1 else 0.0
     seconds = interleave(calls, context.rounds(pause_s=pause_s))
     ours = seconds.pop("ours")
-    return [Measurement(row_id, name, "ms", ours, seconds, threads, value_of=lambda cost: cost * 1e3)]
+    return [Measurement(row_id, name, "ms", ours, seconds, threads, value_of=lambda cost: cost * 1e3, work=work)]
 
 
 def measure_dense(
@@ -73,7 +75,9 @@ def measure_dense(
         check(calls, _LARGEST_DIFFERENCE if dtype == torch.float32 else _LARGEST_HALF_DIFFERENCE)
         kind = f"{'causal ' if causal else ''}{str(dtype).removeprefix('torch.')}"
         name = f"attention, {kind}, {TOKENS} tokens, {HEADS} heads of {head_dim}"
-        return _against_sdpa(row_id, name, calls, context, threads)
+        pairs = HEADS * TOKENS * TOKENS / (2 if causal else 1)
+        work = Work(4 * pairs * head_dim, 4 * q.numel() * dtype.itemsize)
+        return _against_sdpa(row_id, name, calls, context, threads, work)
 
 
 def measure_backward(row_id: str, head_dim: int, threads: int, context: Context) -> list[Measurement]:
@@ -157,7 +161,8 @@ def measure_decode(row_id: str, threads: int, context: Context) -> list[Measurem
     kind = f"{str(dtype).removeprefix('torch.')}{f', pages of {page}' if page else ''}"
     name = f"decode, {kind}, {length} tokens, {key_heads * group} heads of {head_dim}, {key_heads} in the cache"
     ours = seconds.pop("ours")
-    return [Measurement(row_id, name, "GB/s", ours, seconds, threads, value_of=lambda cost: gigabytes / cost)]
+    work = Work(4.0 * length * q.numel(), 1e9 * gigabytes)
+    return [Measurement(row_id, name, "GB/s", ours, seconds, threads, value_of=lambda s: gigabytes / s, work=work)]
 
 
 def _dense(row_id: str, head_dim: int, dtype: torch.dtype, causal: bool, threads: int) -> Task:

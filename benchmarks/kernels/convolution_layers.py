@@ -6,6 +6,7 @@ decoding and encoding chunks of 48 x 48 pixels (its causal padding is part of th
 
 import csv
 import dataclasses
+import math
 import pathlib
 
 _TABLE = pathlib.Path(__file__).with_name("convolution_layers.csv")
@@ -38,6 +39,12 @@ class Layer:
         for factor in (*self.weight_shape, *self.output_sizes):
             operations *= factor
         return operations
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of input, weight and output."""
+        output = (self.out_channels, *self.output_sizes)
+        return 4 * sum(math.prod(shape) for shape in (self.input, self.weight_shape, output))
 
     @property
     def row_id(self) -> str:

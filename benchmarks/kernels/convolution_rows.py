@@ -9,7 +9,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import Rounds, interleave
-from quincunx.cli.bench.row import Measurement, best_peer
+from quincunx.cli.bench.row import Measurement, Work, best_peer
 from torch.utils import mkldnn
 
 from .convolution_layers import LAYERS, Layer
@@ -101,7 +101,8 @@ def measure(layer: Layer, threads: int, context: Context) -> list[Measurement]:
     finally:
         torch.set_num_threads(before)
     ours = seconds.pop("ours")
-    row = Measurement(layer.row_id, f"convolution, {layer}", "us", ours, seconds, threads, value_of=lambda s: s * 1e6)
+    name, work = f"convolution, {layer}", Work(layer.operations, layer.moved_bytes)
+    row = Measurement(layer.row_id, name, "us", ours, seconds, threads, value_of=lambda s: s * 1e6, work=work)
     best = seconds[best_peer(row)]
     _ratios[threads][layer] = statistics.median(peer / own for own, peer in zip(ours, best, strict=True))
     return [row]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import Rounds, interleave
-from quincunx.cli.bench.row import Measurement, best_peer
+from quincunx.cli.bench.row import Measurement, Work, best_peer
 
 from .gemm_peers import calls_for, load_peers, threads_of
 from .gemm_shapes import SHAPES, Shape
@@ -69,7 +69,8 @@ def measure(shape: Shape, threads: int, context: Context) -> list[Measurement]:
         seconds = interleave(calls_for(shape, peers), rounds_for(shape, threads, context))
     ours = seconds.pop("ours")
     giga_of = functools.partial(_giga_operations, shape)
-    row = Measurement(shape.row_id, _name(shape), "GF/s", ours, seconds, threads, value_of=giga_of)
+    work = Work(shape.operations, shape.weight_bytes + 4 * shape.rows * (shape.inner + shape.columns))
+    row = Measurement(shape.row_id, _name(shape), "GF/s", ours, seconds, threads, value_of=giga_of, work=work)
     best = best_peer(row)
     _taken[threads][shape] = statistics.median(ours), statistics.median(seconds[best])
     return [row, *_against_mkl(shape, threads, ours, seconds)]

@@ -13,7 +13,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import interleave
-from quincunx.cli.bench.row import Measurement
+from quincunx.cli.bench.row import Measurement, Work
 
 # Rows, columns, inner.
 MANY_ROWS = ((128, 3072, 768), (512, 768, 3072))
@@ -109,6 +109,15 @@ def calls_for(kind: Kind, shape: tuple[int, int, int], *, out_of_cache: bool) ->
     return calls
 
 
+# int4 has a scale of 32 bits for each group of 32.
+_WEIGHT_BYTES = {"bf16": 2.0, "f16": 2.0, "int8": 1.0, "int4": 0.625}
+
+
+def _moved_bytes(kind: Kind, shape: tuple[int, int, int]) -> float:
+    rows, columns, inner = shape
+    return _WEIGHT_BYTES[kind.format] * columns * inner + kind.dtype.itemsize * rows * (inner + columns)
+
+
 def measure(kind: Kind, shape: tuple[int, int, int], threads: int, context: Context) -> list[Measurement]:
     rows, columns, inner = shape
     is_vector = rows == 1
@@ -129,7 +138,8 @@ def measure(kind: Kind, shape: tuple[int, int, int], threads: int, context: Cont
     def giga_of(cost: float) -> float:
         return gflop / cost
 
-    measurements = [Measurement(row_id, name, "GF/s", ours, peers, threads, value_of=giga_of)]
+    work = Work(1e9 * gflop, _moved_bytes(kind, shape))
+    measurements = [Measurement(row_id, name, "GF/s", ours, peers, threads, value_of=giga_of, work=work)]
     if seconds:
         measurements.append(Measurement(f"{row_id}_torch", name, "GF/s", ours, seconds, threads, value_of=giga_of))
     return measurements

@@ -9,7 +9,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import interleave
-from quincunx.cli.bench.row import Measurement
+from quincunx.cli.bench.row import Measurement, Work
 
 from .kept_memory import kept_memory
 from .row_operators import FUNCTIONS, SELECTING, STREAMED, Case
@@ -52,6 +52,10 @@ def _rounds(threads: int, context: Context, sample_s: float = 0.02):
     return context.rounds(pause_s=0.01 if threads > 1 else 0.0, sample_s=sample_s)
 
 
+# An element, roughly: these kernels wait for memory, so the number matters little.
+_OPERATIONS = 8
+
+
 def measure_out_of_cache(name: str, threads: int, context: Context) -> list[Measurement]:
     rows = []
     with _threads(threads), kept_memory():
@@ -69,6 +73,7 @@ def measure_out_of_cache(name: str, threads: int, context: Context) -> list[Meas
                 threads,
                 variant,
                 lambda cost: cost * 1e3,
+                Work(_OPERATIONS * BYTES_OUT_OF_CACHE / dtype.itemsize, 2 * BYTES_OUT_OF_CACHE),
             )
             rows.append(row)
     return rows

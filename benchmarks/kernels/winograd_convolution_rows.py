@@ -7,7 +7,7 @@ import torch
 from quincunx._library import load_operators
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import interleave
-from quincunx.cli.bench.row import Measurement
+from quincunx.cli.bench.row import Measurement, Work
 from torch.nn.functional import conv2d
 
 # Channels and side of the image, at batch 1: the four stages of ResNet-50.
@@ -72,11 +72,15 @@ def measure(channels: int, side: int, threads: int, context: Context) -> list[Me
             seconds = interleave(calls, context.rounds(pause_s=0.02 if threads > 1 else 0.0))
     finally:
         torch.set_num_threads(before)
-    gflop = 18e-9 * channels * channels * side * side
+    work = Work(18.0 * channels * channels * side * side, 4 * (9 * channels * channels + 2 * channels * side * side))
     ours = seconds.pop("ours")
     name = f"convolution 3 x 3, {channels} channels, {side} x {side}"
     unit = "GF/s of a direct sum"
-    return [Measurement(row_id(channels), name, unit, ours, seconds, threads, value_of=lambda cost: gflop / cost)]
+
+    def giga_of(cost: float) -> float:
+        return 1e-9 * work.operations / cost
+
+    return [Measurement(row_id(channels), name, unit, ours, seconds, threads, value_of=giga_of, work=work)]
 
 
 TASKS = tuple(

@@ -19,14 +19,19 @@ _MAX_WAITS = 6
 Reader = Callable[[int], float]
 
 
-def load_reader(checkout: pathlib.Path) -> Reader:
-    """The reader of the build tree. RuntimeError where it was not built."""
+def load_library(checkout: pathlib.Path) -> ctypes.CDLL:
+    """The loops of `benchmarks/peak`. RuntimeError where they were not built."""
     places = [library_directory(), checkout / "build" / "release" / "lib"]
     path = next((place / _LIBRARY for place in places if (place / _LIBRARY).exists()), None)
     if path is None:
         searched = " or ".join(str(place) for place in places)
         raise RuntimeError(f"there is no {_LIBRARY} in {searched}; build it with `make build`")
-    function = ctypes.CDLL(str(path)).qx_fma_peak_gflops
+    return ctypes.CDLL(str(path))
+
+
+def load_reader(checkout: pathlib.Path) -> Reader:
+    """The reader of the build tree. RuntimeError where it was not built."""
+    function = load_library(checkout).qx_fma_peak_gflops
     function.argtypes = [ctypes.c_int, ctypes.c_double]
     function.restype = ctypes.c_double
     return lambda threads: function(threads, _READING_SECONDS)

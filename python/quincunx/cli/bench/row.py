@@ -24,10 +24,19 @@ class Verdict(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+    """What a call of a kernel has to do at least: floating-point operations, and bytes of its operands and results."""
+
+    operations: float
+    moved_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Measurement:
     """Costs of ours and of each peer, one number a round (seconds, unless `value_of` reads them otherwise).
 
     `value_of` turns a cost into what is shown in `unit`. `variant` tells rows of one id apart ("over gloo").
+    `work` puts the row into the roofline plot; costs are seconds a call then.
     """
 
     id: str
@@ -38,6 +47,7 @@ class Measurement:
     threads: int = 1
     variant: str = ""
     value_of: Callable[[float], float] = float
+    work: Work | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Row:
     demand: float | str | None = None
     threads: int = 1
     note: str = ""
+    work: Work | None = None
+    seconds: float | None = None  # a call, where there is work
 
     def as_json(self) -> dict[str, Any]:
         """`pass` is null where the row is neither passed nor missed."""
@@ -123,6 +135,8 @@ def judge(capability: str, measurement: Measurement, demand: Demand | None, *, i
         spread=_quartiles(ratios) if ratios else None,
         demand=demand.shown if demand else None,
         threads=measurement.threads,
+        work=measurement.work,
+        seconds=statistics.median(measurement.ours) if measurement.work else None,
     )
 
 

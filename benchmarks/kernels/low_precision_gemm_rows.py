@@ -109,8 +109,8 @@ def calls_for(kind: Kind, shape: tuple[int, int, int], *, out_of_cache: bool) ->
     return calls
 
 
-# int4 has a scale of 32 bits for each group of 32.
-_WEIGHT_BYTES = {"bf16": 2.0, "f16": 2.0, "int8": 1.0, "int4": 0.625}
+# Groups of 32 weights have a scale of 32 bits.
+_WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int8_grouped": 1.125, "int4_grouped": 0.625}
 
 
 def _moved_bytes(kind: Kind, shape: tuple[int, int, int]) -> float:

@@ -59,9 +59,7 @@ void gather_frames(const ConvolutionProblem& problem, int64_t image, int64_t fra
 
 bool winograd_takes_epilogue(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
-  return epilogue.scale == nullptr && winograd_activation(epilogue.activation).ok() &&
-         (epilogue.residual == nullptr || !epilogue.residual_before_activation ||
-          epilogue.activation == ConvolutionActivation::kNone);
+  return epilogue.scale == nullptr && winograd_activation(epilogue.activation).ok();
 }
 
 Status convolve_winograd(const ConvolutionProblem& problem, int64_t tile, const SpatialSizes& padding_after) {
@@ -76,6 +74,7 @@ Status convolve_winograd(const ConvolutionProblem& problem, int64_t tile, const 
     options.bias = &bias;
   }
   if (takes_all) {
+    options.residual_before_activation = epilogue.residual_before_activation;
     QX_ASSIGN_OR_RETURN(options.activation, winograd_activation(epilogue.activation));
   }
   const WinogradWeight weight{problem.weight, tile, problem.in_channels * problem.kernel[0], problem.out_channels};

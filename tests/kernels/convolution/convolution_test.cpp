@@ -7,43 +7,12 @@
 
 #include "kernels/convolution/random_convolution.h"
 #include "kernels/dispatch_targets.h"
-#include "quincunx/kernels/convolution/panel_kernel.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-// Every case in both memory orders on every instruction set.
-void expect_all(const std::vector<ConvolutionCase>& cases) {
-  for_each_dispatch_target([&] {
-    for (size_t i = 0; i < cases.size(); ++i) {
-      for (const bool channels_last : {false, true}) {
-        SCOPED_TRACE("case " + std::to_string(i) + (channels_last ? ", channels last" : ""));
-        ConvolutionCase c = cases[i];
-        c.channels_last = channels_last;
-        RandomConvolution(c).expect_equals_reference();
-        if (testing::Test::HasFatalFailure()) return;
-      }
-    }
-  });
-}
-
-ConvolutionGeometry geometry(SpatialSizes stride, SpatialSizes before, SpatialSizes after,
-                             SpatialSizes dilation = {1, 1, 1}, int64_t groups = 1) {
-  return {.stride = stride,
-          .dilation = dilation,
-          .padding_before = before,
-          .padding_after = after,
-          .output_padding = {0, 0, 0},
-          .groups = groups,
-          .transposed = false};
-}
-
-TEST(Convolution, ChoosesTheTileOfTheTarget) {
-  for_each_dispatch_target([] { EXPECT_GE(panel_tile_rows(), 2); });
-}
 
 TEST(Convolution, TakesOneToThreeDimensions) {
   expect_all({{{2, 5, 13}, 7, {3}, geometry({2}, {1}, {2})},
@@ -52,38 +21,10 @@ TEST(Convolution, TakesOneToThreeDimensions) {
               {{1, 20, 3, 4, 5}, 18, {3, 1, 3}, geometry({1, 1, 1}, {2, 0, 1}, {0, 0, 1}, {1, 1, 2})}});
 }
 
-TEST(Convolution, TakesAllNumbersOfPixelsAndChannels) {
-  std::vector<ConvolutionCase> cases;
-  for (const int64_t pixels : {1, 2, 3, 5, 6, 13, 14, 15, 29, 113}) {
-    for (const int64_t channels : {1, 8, 9, 16, 24, 31, 130}) cases.push_back({{1, 19, pixels}, channels, {1}});
-  }
-  expect_all(cases);
-}
-
-TEST(Convolution, GathersFewChannelsAndAliasedPixels) {
-  expect_all({{{1, 3, 20, 9}, 5, {7, 7}, geometry({2, 2}, {3, 3}, {3, 3})},
-              {{1, 4, 6, 6}, 20, {3, 3}, geometry({1, 1}, {1, 1}, {1, 1}, {2, 2})},
-              {{1, 3, 5, 2}, 5, {3, 5}, geometry({1, 1}, {1, 3}, {1, 2})},
-              {{1, 1, 5, 7}, 3, {3, 3}, geometry({1, 1}, {1, 1}, {1, 1})},
-              {{1, 1024, 3, 2}, 3, {1, 1}}});
-}
-
 TEST(Convolution, TakesGroups) {
   expect_all({{{1, 12, 5, 6}, 20, {3, 3}, geometry({1, 1}, {1, 1}, {1, 1}, {1, 1}, 4)},
               {{1, 6, 9}, 12, {3}, geometry({1}, {1}, {1}, {1}, 6)},
               {{1, 40, 4, 4}, 34, {1, 2}, geometry({1, 1}, {0, 0}, {0, 1}, {1, 1}, 2)}});
-}
-
-TEST(Convolution, TakesDepthwise) {
-  std::vector<ConvolutionCase> cases;
-  for (const int64_t channels : {2, 5, 16, 29, 40}) {
-    cases.push_back({{2, channels, 7, 11}, channels, {3, 3}, geometry({1, 1}, {1, 1}, {1, 1}, {1, 1}, channels)});
-    cases.push_back({{1, channels, 9, 21}, channels, {5, 5}, geometry({2, 2}, {2, 2}, {2, 2}, {1, 1}, channels)});
-    cases.push_back({{1, channels, 30}, channels, {4}, geometry({1}, {3}, {0}, {2}, channels)});
-  }
-  cases.push_back({{1, 6, 3, 4, 5}, 6, {3, 2, 3}, geometry({1, 1, 1}, {2, 0, 1}, {0, 1, 1}, {1, 1, 1}, 6)});
-  cases.push_back({{1, 4, 3, 1}, 4, {3, 7}, geometry({1, 1}, {1, 3}, {1, 3}, {1, 1}, 4)});
-  expect_all(cases);
 }
 
 TEST(Convolution, TakesTransposed) {

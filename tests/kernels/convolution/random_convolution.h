@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
 #include "quincunx/kernels/convolution/channels_last.h"
 #include "quincunx/kernels/convolution/convolution.h"
@@ -142,5 +144,31 @@ class RandomConvolution {
   std::vector<int64_t> weight_shape_, output_shape_;
   std::vector<float> input_, weight_, output_, channel_values_, residual_, storage_;
 };
+
+// Every case in both memory orders on every instruction set.
+inline void expect_all(const std::vector<ConvolutionCase>& cases) {
+  for_each_dispatch_target([&] {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      for (const bool channels_last : {false, true}) {
+        SCOPED_TRACE("case " + std::to_string(i) + (channels_last ? ", channels last" : ""));
+        ConvolutionCase c = cases[i];
+        c.channels_last = channels_last;
+        RandomConvolution(c).expect_equals_reference();
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
+inline ConvolutionGeometry geometry(SpatialSizes stride, SpatialSizes before, SpatialSizes after,
+                                    SpatialSizes dilation = {1, 1, 1}, int64_t groups = 1) {
+  return {.stride = stride,
+          .dilation = dilation,
+          .padding_before = before,
+          .padding_after = after,
+          .output_padding = {0, 0, 0},
+          .groups = groups,
+          .transposed = false};
+}
 
 }  // namespace qx::kernels

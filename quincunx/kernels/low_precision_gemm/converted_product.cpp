@@ -15,6 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
+static_assert(kWidenedPanels <= 4);
 int64_t ConvertedTileRows() { return kConvertedTileRows; }
 
 void FinishTile(const Epilogue& epilogue, int64_t row, int64_t rows, int64_t column, int64_t columns, float* c,
@@ -27,6 +28,12 @@ struct Slice {
   int64_t row_begin, row_end;
   bool first, last;
   int64_t panel, panels;
+};
+
+// Rows of a panel that MultiplyTile brings into the L2 cache.
+struct Ahead {
+  const uint8_t* rows = nullptr;
+  int64_t step = 0;
 };
 
 // A[row ... row + rows, slice] as [k][rows], zero beyond the last k.
@@ -86,12 +93,22 @@ class ConvertedBlock {
           WidenPanel<Format>(weights, p, widened + p * depth_ * kWeightPanelColumns);
         }
       }
-      for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile)
-        MultiplyTile(slice, tile, weights, widened);
+      for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile) {
+        MultiplyTile(slice, tile, weights, widened, AheadOf(slice, tile - block_.tile_begin));
+      }
     }
   }
 
-  void MultiplyTile(const Slice& slice, int64_t tile, const WeightRows& weights, const float* widened) {
+  // The first tiles fetch a panel of the next group each.
+  Ahead AheadOf(const Slice& slice, int64_t tile) const {
+    const int64_t panel = slice.panel + slice.panels + tile;
+    if (is_direct_ || tile >= slice.panels || panel >= block_.panel_end) return {};
+    const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
+    return {product_.weight.data + panel * stride + RowOffset<Format>(slice.row_begin),
+            ceil_div(Format::kRowBytes, Format::kDepth)};
+  }
+
+  void MultiplyTile(const Slice& slice, int64_t tile, const WeightRows& weights, const float* widened, Ahead ahead) {
     const int64_t row = block_.row_of(tile);
     const int64_t rows = block_.row_of(tile + 1) - row;
     const int64_t column = slice.panel * kWeightPanelColumns;
@@ -107,7 +124,7 @@ class ConvertedBlock {
       DirectFunctionFor<Format>(rows, slice.panels)({a, weights, sums, stride, accumulate});
     } else {
       const WeightRows rows_of_panels{reinterpret_cast<const uint8_t*>(widened), depth_ * kPanelRowBytes, 0, 0, depth_};
-      WidenedFunctionFor(rows, slice.panels)({a, rows_of_panels, sums, stride, accumulate});
+      WidenedFunctionFor(rows, slice.panels)({a, rows_of_panels, sums, stride, accumulate, ahead.rows, ahead.step});
     }
     if (!is_whole) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -145,6 +162,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qx::kernels {
 
+namespace {
+constexpr int64_t kMostWidenedPanels = 4;  // of any target
+}  // namespace
+
 HWY_EXPORT(ConvertedTileRows);
 HWY_EXPORT(FinishTile);
 HWY_EXPORT(MultiplyConvertedBlock);
@@ -153,7 +174,7 @@ void multiply_converted(const LowPrecisionProduct& product) {
   for_each_block(product, HWY_DYNAMIC_DISPATCH(ConvertedTileRows)(), [&](const ProductBlock& block) {
     // The widened panels, which also hold the rows of a tile before they are packed.
     const int64_t depth = std::min(kMaxInnerBlock, product.weight.inner) + kGroupLength;
-    const Workspace memory((block.num_rows() + 2 * kWeightPanelColumns) * depth);
+    const Workspace memory((block.num_rows() + kMostWidenedPanels * kWeightPanelColumns) * depth);
     HWY_DYNAMIC_DISPATCH(MultiplyConvertedBlock)(product, block, memory.data());
   });
 }

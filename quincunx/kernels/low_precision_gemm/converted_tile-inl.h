@@ -67,6 +67,9 @@ struct ConvertedOperands {
   float* c;
   int64_t c_row_stride;
   bool accumulate;
+  // What is read soon after this tile, to be brought into the L2 cache meanwhile, next_step bytes with each row.
+  const uint8_t* next = nullptr;
+  int64_t next_step = 0;
 };
 using ConvertedFunction = void (*)(const ConvertedOperands&);
 
@@ -109,6 +112,8 @@ void MultiplyTile(const ConvertedOperands& operands) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   constexpr int kVectorsPerPanel = static_cast<int>(kWeightPanelColumns) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
+  // One row of A waits for memory, several for the L2 cache that holds the widened panels.
+  constexpr int64_t kAheadBytes = kRows <= 2 ? 4096 : 8 * kPanelRowBytes;
   ColumnVector sums[kRows][kVectors];
   QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
     QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
@@ -118,11 +123,22 @@ void MultiplyTile(const ConvertedOperands& operands) {
   const uint8_t* HWY_RESTRICT row = b.panels + RowOffset<Format>(b.row_begin);
   const uint8_t* scales = b.panels + b.scales_offset;
   int64_t left_in_group = 0;
+  const uint8_t* next = operands.next != nullptr ? operands.next : row;
+  if constexpr (kRows > 2) {
+    QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+      QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) {
+        __builtin_prefetch(operands.c + r * operands.c_row_stride + p * kWeightPanelColumns);
+      }
+    }
+  }
   for (int64_t i = b.row_begin; i < b.row_end; ++i) {
     if (Format::kRowsPerGroup != 0 && left_in_group == 0) {
       scales = row + Format::kRowsPerGroup * Format::kRowBytes;
       left_in_group = Format::kRowsPerGroup;
     }
+    QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) __builtin_prefetch(row + p * b.panel_stride + kAheadBytes);
+    __builtin_prefetch(next, 0, 2);
+    next += operands.next_step;
     MultiplyRow<Format, kRows, kVectors>(row, scales, b.panel_stride, a, sums);
     a += Format::kDepth * kRows;
     row += Format::kRowBytes;
@@ -138,8 +154,8 @@ void MultiplyTile(const ConvertedOperands& operands) {
 
 // The sums take most of the registers, the rest holds a row of weights and one element of A.
 #if HWY_TARGET <= HWY_AVX3
-inline constexpr int kConvertedTileRows = 14;
-inline constexpr int kWidenedPanels = 2;
+inline constexpr int kConvertedTileRows = 6;
+inline constexpr int kWidenedPanels = 4;
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int kConvertedTileRows = 6;
 inline constexpr int kWidenedPanels = 1;

@@ -67,14 +67,13 @@ def test_dynamic_activations_are_those_rounded_to_eight_bits(format, rows):
 
 
 @pytest.mark.parametrize("zero_point", [0, -30, 127])
-def test_static_activations_are_those_of_quantize_per_tensor(zero_point):
+def test_static_activations_are_those_of_fake_quantize(zero_point):
     x, weight = torch.randn(7, 75), torch.randn(50, 75)
     packed, held = pack(weight, "int8")
     y = torch.ops.quincunx.low_precision_linear(
         x, packed, 50, "int8", input="static", input_scale=0.02, input_zero_point=zero_point
     )
-    levels = torch.quantize_per_tensor(x, 0.02, zero_point, torch.qint8).int_repr().double() - zero_point
-    levels *= torch.tensor(0.02).double()
+    levels = torch.fake_quantize_per_tensor_affine(x, 0.02, zero_point, -128, 127).double()
     assert ((y.double() - levels @ held.t()).abs() <= sum_bound(levels, held)).all()
 
 

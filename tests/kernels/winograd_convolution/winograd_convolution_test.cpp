@@ -274,7 +274,8 @@ TEST(WinogradConvolution, NaNAndInfinityReachTheTilesThatReadThem) {
         EXPECT_TRUE(std::isnan(output[0]));
         for (int64_t y = 0; y < 16; ++y) {
           for (int64_t x = 0; x < 16; ++x) {
-            if (y >= 4 || x >= 4) ASSERT_TRUE(std::isfinite(output[(y * 16 + x) * 16])) << y << ", " << x;
+            if (y < 4 && x < 4) continue;
+            ASSERT_TRUE(std::isfinite(output[(y * 16 + x) * 16])) << y << ", " << x;
           }
         }
       }

@@ -28,11 +28,12 @@ class ConvertReport:
     output: pathlib.Path
     size_bytes: int
     weight_bytes: int
-    # Method -> number of nodes, and of its fused regions.
+    # Method -> number of nodes.
     methods: dict[str, int]
-    regions: dict[str, int]
     max_error: float | None
     seconds: float
+    # Method -> number of fused regions.
+    regions: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def convert(

@@ -28,6 +28,9 @@ struct Slice {
   int64_t row_begin, row_end;
   bool first, last;
   int64_t panel, panels;
+
+  int64_t num_rows() const { return row_end - row_begin; }
+  Slice Of(const Slice& group) const { return {row_begin, row_end, first, last, group.panel, group.panels}; }
 };
 
 // Rows of a panel that MultiplyTile brings into the L2 cache.
@@ -64,57 +67,93 @@ class ConvertedBlock {
   }
 
   void Multiply() {
-    const int64_t num_rows = ceil_div(product_.weight.inner, Format::kDepth);
-    const int64_t unit = std::max(1, Format::kRowsPerGroup);
-    const int64_t num_units = ceil_div(num_rows, unit);
-    const int64_t slices = std::max<int64_t>(1, ceil_div(num_rows * Format::kDepth, kMaxInnerBlock));
-    for (int64_t i = 0; i < slices; ++i) {
-      MultiplySlice({i * num_units / slices * unit, std::min((i + 1) * num_units / slices * unit, num_rows), i == 0,
-                     i + 1 == slices, 0, 0});
+    const int64_t num_slices = NumSlices();
+    if (is_direct_) {
+      // The weights of a panel are read from end to end; the few rows of A are packed before, all of K.
+      for (int64_t i = 0; i < num_slices; ++i) PackTiles(SliceOf(i));
+      ForEachGroup([&](Slice group) {
+        for (int64_t i = 0; i < num_slices; ++i) MultiplyGroup(SliceOf(i).Of(group));
+      });
+      return;
+    }
+    for (int64_t i = 0; i < num_slices; ++i) {
+      const Slice slice = SliceOf(i);
+      PackTiles(slice);
+      ForEachGroup([&](Slice group) { MultiplyGroup(slice.Of(group)); });
     }
   }
 
  private:
-  void MultiplySlice(Slice slice) {
-    depth_ = (slice.row_end - slice.row_begin) * Format::kDepth;
-    float* widened = packed_a_ + block_.num_rows() * depth_;
+  int64_t NumRows() const { return ceil_div(product_.weight.inner, Format::kDepth); }
+  int64_t NumSlices() const { return std::max<int64_t>(1, ceil_div(NumRows() * Format::kDepth, kMaxInnerBlock)); }
+
+  // K is cut between groups into slices of equal length, by its length alone.
+  Slice SliceOf(int64_t i) const {
+    constexpr int64_t kUnit = std::max(1, Format::kRowsPerGroup);
+    const int64_t num_units = ceil_div(NumRows(), kUnit);
+    const int64_t num_slices = NumSlices();
+    return {i * num_units / num_slices * kUnit,
+            std::min((i + 1) * num_units / num_slices * kUnit, NumRows()),
+            i == 0,
+            i + 1 == num_slices,
+            0,
+            0};
+  }
+
+  template <class Body>
+  void ForEachGroup(const Body& body) const {
+    Slice group{};
+    for (group.panel = block_.panel_begin; group.panel < block_.panel_end; group.panel += group.panels) {
+      group.panels = group_panels_ <= block_.panel_end - group.panel ? group_panels_ : 1;
+      body(group);
+    }
+  }
+
+  // The packed rows of A of a slice; where all slices are packed before, one after another.
+  float* PackedA(const Slice& slice) const {
+    return packed_a_ + (is_direct_ ? block_.num_rows() * slice.row_begin * Format::kDepth : 0);
+  }
+  float* Buffer(const Slice& slice) const {
+    return PackedA(slice) + block_.num_rows() * slice.num_rows() * Format::kDepth;
+  }
+
+  void PackTiles(const Slice& slice) const {
+    const int64_t depth = slice.num_rows() * Format::kDepth;
     for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile) {
       const int64_t row = block_.row_of(tile);
-      PackRows(product_, row, block_.row_of(tile + 1) - row, slice.row_begin * Format::kDepth, depth_,
-               packed_a_ + (row - block_.first_row()) * depth_, widened);
+      PackRows(product_, row, block_.row_of(tile + 1) - row, slice.row_begin * Format::kDepth, depth,
+               PackedA(slice) + (row - block_.first_row()) * depth, Buffer(slice));
     }
-    for (slice.panel = block_.panel_begin; slice.panel < block_.panel_end; slice.panel += slice.panels) {
-      slice.panels = group_panels_ <= block_.panel_end - slice.panel ? group_panels_ : 1;
-      const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
-      const WeightRows weights{product_.weight.data + slice.panel * stride, stride,
-                               int8_scales_offset(product_.weight.inner), slice.row_begin, slice.row_end};
-      if (!is_direct_) {
-        for (int64_t p = 0; p < slice.panels; ++p) {
-          WidenPanel<Format>(weights, p, widened + p * depth_ * kWeightPanelColumns);
-        }
-      }
-      for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile) {
-        MultiplyTile(slice, tile, weights, widened, AheadOf(slice, tile - block_.tile_begin));
-      }
+  }
+
+  void MultiplyGroup(const Slice& slice) const {
+    const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
+    const WeightRows weights{product_.weight.data + slice.panel * stride, stride,
+                             int8_scales_offset(product_.weight.inner), slice.row_begin, slice.row_end};
+    if (!is_direct_) {
+      const int64_t panel_size = slice.num_rows() * Format::kDepth * kWeightPanelColumns;
+      for (int64_t p = 0; p < slice.panels; ++p) WidenPanel<Format>(weights, p, Buffer(slice) + p * panel_size);
     }
+    for (int64_t tile = block_.tile_begin; tile < block_.tile_end; ++tile) MultiplyTileOfGroup(slice, tile, weights);
   }
 
   // The first tiles fetch a panel of the next group each.
   Ahead AheadOf(const Slice& slice, int64_t tile) const {
     const int64_t panel = slice.panel + slice.panels + tile;
-    if (is_direct_ || tile >= slice.panels || panel >= block_.panel_end) return {};
+    if (tile >= slice.panels || panel >= block_.panel_end) return {};
     const int64_t stride = panel_bytes(product_.weight.format, product_.weight.inner);
     return {product_.weight.data + panel * stride + RowOffset<Format>(slice.row_begin),
             ceil_div(Format::kRowBytes, Format::kDepth)};
   }
 
-  void MultiplyTile(const Slice& slice, int64_t tile, const WeightRows& weights, const float* widened, Ahead ahead) {
+  void MultiplyTileOfGroup(const Slice& slice, int64_t tile, const WeightRows& weights) const {
+    const int64_t depth = slice.num_rows() * Format::kDepth;
     const int64_t row = block_.row_of(tile);
     const int64_t rows = block_.row_of(tile + 1) - row;
     const int64_t column = slice.panel * kWeightPanelColumns;
     const int64_t columns = std::min(slice.panels * kWeightPanelColumns, product_.weight.columns - column);
     float* c = block_.c_at(row, column);
-    const float* a = packed_a_ + (row - block_.first_row()) * depth_;
+    const float* a = PackedA(slice) + (row - block_.first_row()) * depth;
     HWY_ALIGN float edge[std::max(kConvertedTileRows * kWidenedPanels, kMostPanels) * kWeightPanelColumns];
     const bool is_whole = columns == slice.panels * kWeightPanelColumns;
     float* sums = is_whole ? c : edge;
@@ -123,8 +162,9 @@ class ConvertedBlock {
     if (is_direct_) {
       DirectFunctionFor<Format>(rows, slice.panels)({a, weights, sums, stride, accumulate});
     } else {
-      const WeightRows rows_of_panels{reinterpret_cast<const uint8_t*>(widened), depth_ * kPanelRowBytes, 0, 0, depth_};
-      WidenedFunctionFor(rows, slice.panels)({a, rows_of_panels, sums, stride, accumulate, ahead.rows, ahead.step});
+      const WeightRows widened{reinterpret_cast<const uint8_t*>(Buffer(slice)), depth * kPanelRowBytes, 0, 0, depth};
+      const Ahead ahead = AheadOf(slice, tile - block_.tile_begin);
+      WidenedFunctionFor(rows, slice.panels)({a, widened, sums, stride, accumulate, ahead.rows, ahead.step});
     }
     if (!is_whole) {
       for (int64_t r = 0; r < rows; ++r) {
@@ -140,7 +180,6 @@ class ConvertedBlock {
   const LowPrecisionProduct& product_;
   const ProductBlock& block_;
   float* packed_a_;  // and behind it, the widened panels
-  int64_t depth_ = 0;
   int64_t group_panels_ = 1;
   bool is_direct_ = false;
 };
@@ -172,9 +211,11 @@ HWY_EXPORT(MultiplyConvertedBlock);
 
 void multiply_converted(const LowPrecisionProduct& product) {
   for_each_block(product, HWY_DYNAMIC_DISPATCH(ConvertedTileRows)(), [&](const ProductBlock& block) {
-    // The widened panels, which also hold the rows of a tile before they are packed.
-    const int64_t depth = std::min(kMaxInnerBlock, product.weight.inner) + kGroupLength;
-    const Workspace memory((block.num_rows() + kMostWidenedPanels * kWeightPanelColumns) * depth);
+    // The packed rows, and the widened panels, which also hold the rows of a tile before they are packed. All of K is
+    // packed of one or two rows.
+    const int64_t slice = std::min(kMaxInnerBlock, product.weight.inner) + kGroupLength;
+    const int64_t packed = product.rows <= 2 ? product.rows * (product.weight.inner + kGroupLength) : 0;
+    const Workspace memory(packed + (block.num_rows() + kMostWidenedPanels * kWeightPanelColumns) * slice);
     HWY_DYNAMIC_DISPATCH(MultiplyConvertedBlock)(product, block, memory.data());
   });
 }

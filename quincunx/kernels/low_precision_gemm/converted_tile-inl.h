@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "quincunx/kernels/low_precision_gemm/unroll.h"
 #include "quincunx/kernels/low_precision_gemm/widen-inl.h"
@@ -112,8 +113,9 @@ void MultiplyTile(const ConvertedOperands& operands) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   constexpr int kVectorsPerPanel = static_cast<int>(kWeightPanelColumns) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
-  // One row of A waits for memory, several for the L2 cache that holds the widened panels.
-  constexpr int64_t kAheadBytes = kRows <= 2 ? 4096 : 8 * kPanelRowBytes;
+  // The widened panels lie in the L2 cache. Panels that come from memory are left to the hardware.
+  constexpr bool kReadsBuffer = std::is_same_v<Format, WidenedFloat32>;
+  [[maybe_unused]] constexpr int64_t kAheadBytes = 8 * kPanelRowBytes;
   ColumnVector sums[kRows][kVectors];
   QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
     QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
@@ -123,8 +125,8 @@ void MultiplyTile(const ConvertedOperands& operands) {
   const uint8_t* HWY_RESTRICT row = b.panels + RowOffset<Format>(b.row_begin);
   const uint8_t* scales = b.panels + b.scales_offset;
   int64_t left_in_group = 0;
-  const uint8_t* next = operands.next != nullptr ? operands.next : row;
-  if constexpr (kRows > 2) {
+  [[maybe_unused]] const uint8_t* next = operands.next != nullptr ? operands.next : row;
+  if constexpr (kReadsBuffer) {
     QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
       QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) {
         __builtin_prefetch(operands.c + r * operands.c_row_stride + p * kWeightPanelColumns);
@@ -136,9 +138,11 @@ void MultiplyTile(const ConvertedOperands& operands) {
       scales = row + Format::kRowsPerGroup * Format::kRowBytes;
       left_in_group = Format::kRowsPerGroup;
     }
-    QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) __builtin_prefetch(row + p * b.panel_stride + kAheadBytes);
-    __builtin_prefetch(next, 0, 2);
-    next += operands.next_step;
+    if constexpr (kReadsBuffer) {
+      QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) __builtin_prefetch(row + p * b.panel_stride + kAheadBytes);
+      __builtin_prefetch(next, 0, 2);
+      next += operands.next_step;
+    }
     MultiplyRow<Format, kRows, kVectors>(row, scales, b.panel_stride, a, sums);
     a += Format::kDepth * kRows;
     row += Format::kRowBytes;

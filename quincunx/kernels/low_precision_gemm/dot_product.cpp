@@ -132,31 +132,42 @@ void multiply_tile(const DotBlock& work, int64_t tile, int64_t panel, int64_t pa
   if (segment.last) finish_tile(work.product.epilogue, row, rows, column, columns, c, block.c_row_stride);
 }
 
-void multiply_panels(const DotBlock& work, const Segment& segment) {
-  const ProductBlock& block = work.block;
-  const bool single_rows = block.num_tiles == block.rows;
-  const DotTileShape& shape = work.kernel.shape;
-  for (int64_t panel = block.panel_begin; panel < block.panel_end;) {
-    int64_t panels = single_rows ? shape.single_row_panels : shape.panels;
-    while (panels > block.panel_end - panel) panels /= 2;
-    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
-      multiply_tile(work, tile, panel, panels, segment);
-    }
-    panel += panels;
-  }
+// Runs of the rows of a panel; grouped weights have one, of groups.
+int64_t count_segments(const PackedWeight& weight) {
+  if (is_grouped(weight.format)) return 1;
+  return weight.format == WeightFormat::kInt8
+             ? num_segments(weight.inner)
+             : ceil_div(ceil_div(weight.inner, k_per_panel_row(weight.format)), kHalvesSegment);
+}
+
+Segment segment_of(const PackedWeight& weight, int64_t i, int64_t count) {
+  if (is_grouped(weight.format)) return {0, 0, ceil_div(weight.inner, kGroupLength), true, true};
+  const int64_t depth = ceil_div(weight.inner, k_per_panel_row(weight.format));
+  const bool is_int8 = weight.format == WeightFormat::kInt8;
+  const int64_t longest = is_int8 ? kMaxSegment / 4 : kHalvesSegment;
+  return {is_int8 ? i : 0, i * longest, std::min(depth, (i + 1) * longest), i == 0, i + 1 == count};
 }
 
 void multiply_block(const DotBlock& work) {
-  const PackedWeight& weight = work.product.weight;
-  if (is_grouped(weight.format)) {
-    return multiply_panels(work, {0, 0, ceil_div(weight.inner, kGroupLength), true, true});
-  }
-  const int64_t depth = ceil_div(weight.inner, k_per_panel_row(weight.format));
-  const int64_t longest = weight.format == WeightFormat::kInt8 ? kMaxSegment / 4 : kHalvesSegment;
-  const int64_t segments = std::max<int64_t>(1, ceil_div(depth, longest));
-  for (int64_t i = 0; i < segments; ++i) {
-    const int64_t index = weight.format == WeightFormat::kInt8 ? i : 0;
-    multiply_panels(work, {index, i * longest, std::min(depth, (i + 1) * longest), i == 0, i + 1 == segments});
+  const ProductBlock& block = work.block;
+  const bool is_one_row = block.rows == 1;
+  const int64_t widest = is_one_row ? work.kernel.shape.single_row_panels : work.kernel.shape.panels;
+  const int64_t segments = count_segments(work.product.weight);
+  const auto multiply_group = [&](int64_t panel, int64_t panels, int64_t i) {
+    const Segment segment = segment_of(work.product.weight, i, segments);
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+      multiply_tile(work, tile, panel, panels, segment);
+    }
+  };
+  // One row reads its weights from end to end; several keep a segment of theirs in the cache.
+  const int64_t outer = is_one_row ? 1 : segments;
+  for (int64_t i = 0; i < outer; ++i) {
+    int64_t panels = widest;
+    for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += panels) {
+      panels = widest;
+      while (panels > block.panel_end - panel) panels /= 2;
+      for (int64_t k = i; k < (is_one_row ? segments : i + 1); ++k) multiply_group(panel, panels, k);
+    }
   }
 }
 

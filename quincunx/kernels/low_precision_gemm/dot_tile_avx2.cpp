@@ -4,6 +4,7 @@
 #include "quincunx/kernels/low_precision_gemm/unroll.h"
 
 namespace qx::kernels {
+namespace dot_avx2 {
 namespace {
 
 constexpr int kRowBytes = 64;
@@ -161,14 +162,18 @@ void multiply_rows(int64_t rows, int64_t panels, const DotTile& tile) {
 }
 
 }  // namespace
+}  // namespace dot_avx2
 
 void int8_tile_avx2(int64_t rows, int64_t panels, const DotTile& tile) {
+  using namespace dot_avx2;
   multiply_rows<Int8, kInt8ShapeAvx2.max_rows>(rows, panels, tile);
 }
 void int8_grouped_tile_avx2(int64_t rows, int64_t panels, const DotTile& tile) {
+  using namespace dot_avx2;
   multiply_rows<Grouped<Bytes>::Tile, kGroupedShapeAvx2.max_rows>(rows, panels, tile);
 }
 void int4_grouped_tile_avx2(int64_t rows, int64_t panels, const DotTile& tile) {
+  using namespace dot_avx2;
   multiply_rows<Grouped<Nibbles>::Tile, kGroupedShapeAvx2.max_rows>(rows, panels, tile);
 }
 

@@ -4,6 +4,7 @@
 #include "quincunx/kernels/low_precision_gemm/unroll.h"
 
 namespace qx::kernels {
+namespace dot_avx512bf16 {
 namespace {
 
 // 28 sums, two rows of B and a pair of A fill 31 of 32 registers.
@@ -48,8 +49,10 @@ void multiply_rows(int64_t rows, int64_t panels, const DotTile& tile) {
 }
 
 }  // namespace
+}  // namespace dot_avx512bf16
 
 void bfloat16_tile_avx512bf16(int64_t rows, int64_t panels, const DotTile& tile) {
+  using namespace dot_avx512bf16;
   multiply_rows<kBFloat16ShapeAvx512Bf16.max_rows>(rows, panels, tile);
 }
 

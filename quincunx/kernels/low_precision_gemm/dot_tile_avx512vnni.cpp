@@ -4,6 +4,7 @@
 #include "quincunx/kernels/low_precision_gemm/unroll.h"
 
 namespace qx::kernels {
+namespace dot_avx512vnni {
 namespace {
 
 constexpr int kRowBytes = 64;
@@ -135,17 +136,21 @@ void multiply_rows(int64_t rows, int64_t panels, const DotTile& tile) {
 }
 
 }  // namespace
+}  // namespace dot_avx512vnni
 
 void int8_tile_avx512vnni(int64_t rows, int64_t panels, const DotTile& tile) {
   constexpr DotTileShape kShape = kInt8ShapeAvx512Vnni;
+  using namespace dot_avx512vnni;
   multiply_rows<Int8, kShape.max_rows, kShape.single_row_panels>(rows, panels, tile);
 }
 void int8_grouped_tile_avx512vnni(int64_t rows, int64_t panels, const DotTile& tile) {
   constexpr DotTileShape kShape = kGroupedShapeAvx512Vnni;
+  using namespace dot_avx512vnni;
   multiply_rows<Grouped<Bytes>::Tile, kShape.max_rows, kShape.single_row_panels>(rows, panels, tile);
 }
 void int4_grouped_tile_avx512vnni(int64_t rows, int64_t panels, const DotTile& tile) {
   constexpr DotTileShape kShape = kGroupedShapeAvx512Vnni;
+  using namespace dot_avx512vnni;
   multiply_rows<Grouped<Nibbles>::Tile, kShape.max_rows, kShape.single_row_panels>(rows, panels, tile);
 }
 

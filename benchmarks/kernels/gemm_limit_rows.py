@@ -15,8 +15,9 @@ from .gemm_shapes import SHAPES, Shape
 
 _PAUSE_S = 0.02
 SQUARE = Shape("square", 2048, 2048, 2048)
-# A layer of BERT-base, whose inner dimension is short: the epilogue is a large part.
+# The layers of BERT-base's feed-forward part: the first has the activation, the second the residual.
 LAYER = Shape("BERT-base", 128, 3072, 768)
+SECOND_LAYER = Shape("BERT-base", 128, 768, 3072)
 _CACHED_WEIGHT_BYTES = 10 << 20
 STREAMED = tuple(shape for shape in SHAPES if shape.rows == 1 and shape.weight_bytes > _CACHED_WEIGHT_BYTES)
 
@@ -85,31 +86,42 @@ def measure_bandwidth(shape: Shape, threads: int, context: Context) -> list[Meas
     return [Measurement(bandwidth_id(shape), name, "GB/s", ours, seconds, threads, value_of=lambda s: giga / s)]
 
 
-def epilogues() -> dict[str, dict[str, object]]:
-    """Name -> arguments of packed_linear."""
-    bias, residual = torch.randn(LAYER.columns), torch.randn(LAYER.rows, LAYER.columns)
-    activations = {name: {"bias": bias, "activation": name} for name in ("relu", "gelu_tanh", "gelu_erf", "silu")}
-    scales = {"scale": {"scale": 0.5}, "row_scale": {"row_scale": torch.randn(LAYER.rows)}}
-    return {"bias": {"bias": bias}, "residual": {"residual": residual}, **scales, **activations}
+def epilogues() -> dict[str, tuple[Shape, dict[str, object]]]:
+    """Name -> layer and arguments of packed_linear."""
+    bias, second = torch.randn(LAYER.columns), SECOND_LAYER
+    residual = {"bias": torch.randn(second.columns), "residual": torch.randn(second.rows, second.columns)}
+    activations = {
+        name: (LAYER, {"bias": bias, "activation": name}) for name in ("relu", "gelu_tanh", "gelu_erf", "silu")
+    }
+    return {
+        "bias": (LAYER, {"bias": bias}),
+        "residual": (second, residual),
+        "scale": (LAYER, {"scale": 0.5}),
+        "row_scale": (second, {"row_scale": torch.randn(second.rows)}),
+        **activations,
+    }
 
 
-def _epilogue_row(name: str, calls: dict[str, Callable[[], object]], context: Context) -> list[Measurement]:
+def _epilogue_row(
+    name: str, layer: Shape, calls: dict[str, Callable[[], object]], context: Context
+) -> list[Measurement]:
     with _Threads(1), torch.inference_mode():
         seconds = interleave(calls, context.rounds(sample_s=0.04))
     ours = seconds.pop("ours")
-    text = f"gemm f32 {LAYER}, epilogue {name}"
+    text = f"gemm f32 {layer}, epilogue {name}"
     return [Measurement(f"gemm_epilogue_{name}", text, "us", ours, seconds, value_of=lambda s: s * 1e6)]
 
 
 def measure_epilogue(name: str, context: Context) -> list[Measurement]:
-    a, packed = _operands(LAYER)
-    arguments, out = epilogues()[name], torch.empty(LAYER.rows, LAYER.columns)
+    layer, arguments = epilogues()[name]
+    a, packed = _operands(layer)
+    out = torch.empty(layer.rows, layer.columns)
     linear = torch.ops.quincunx.packed_linear_out
     calls = {
         "ours": lambda: linear(a, packed, **arguments, out=out),
         "without epilogue": lambda: linear(a, packed, out=out),
     }
-    return _epilogue_row(name, calls, context)
+    return _epilogue_row(name, layer, calls, context)
 
 
 def measure_gated(context: Context) -> list[Measurement]:
@@ -121,7 +133,7 @@ def measure_gated(context: Context) -> list[Measurement]:
         "ours": lambda: torch.ops.quincunx.gated_linear(a, gated, LAYER.columns // 2),
         "without epilogue": lambda: torch.ops.quincunx.packed_linear(a, packed, LAYER.columns),
     }
-    return _epilogue_row("gated", calls, context)
+    return _epilogue_row("gated", LAYER, calls, context)
 
 
 _EPILOGUES = ("bias", "residual", "scale", "row_scale", "relu", "gelu_tanh", "gelu_erf", "silu")

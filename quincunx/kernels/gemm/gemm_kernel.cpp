@@ -103,7 +103,13 @@ void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const 
       const bool fetches = t - range.tile_begin < panels && next < range.panel_end;
       const float* next_panel =
           fetches ? product.packed_b + next * panel_stride + inner.begin * kPanelColumns : nullptr;
-      const Tile tile{row, rows, column, columns, panels};
+      Tile tile{row, rows, column, columns, panels};
+      // Panels that lie below the diagonal are left out, half of the group at a time.
+      while (product.upper_only && tile.panels > 1 && tile.column_begin + tile.panels / 2 * kPanelColumns <= row) {
+        tile.panels /= 2;
+        tile.column_begin += tile.panels * kPanelColumns;
+        tile.columns -= tile.panels * kPanelColumns;
+      }
       const RowsOfA rows_of_a{a.data + (row - first) * a.row_stride, a.row_stride};
       if (product.gated) {
         MultiplyGatedTile(product, tile, rows_of_a, next_panel);
@@ -134,6 +140,24 @@ void MultiplyBlock(const MatrixProduct& product, const BlockRange& range, float*
   }
 }
 
+// The lower half of a square from its upper one. Sixteen rows at a time: whole cache lines are written.
+void MirrorUpperHalf(float* square, int64_t rows, int64_t stride) {
+  const auto mirror = [&](int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end) {
+    for (int64_t r = row_begin; r < row_end; ++r) {
+      for (int64_t c = column_begin; c < std::min(column_end, r); ++c) square[r * stride + c] = square[c * stride + r];
+    }
+  };
+  for (int64_t i = 0; i < rows; i += 16) {
+    const int64_t row_end = std::min(i + 16, rows);
+    for (int64_t c = 0; c < i; c += 4) {
+      int64_t r = i;
+      for (; r + 4 <= row_end; r += 4) Transpose4x4(square + c * stride + r, stride, square + r * stride + c, stride);
+      mirror(r, row_end, c, c + 4);
+    }
+    mirror(i, row_end, i, row_end);
+  }
+}
+
 void PackPanelRange(const StridedMatrix& b, int64_t inner, int64_t columns, int64_t panel_begin, int64_t panel_end,
                     float* packed) {
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
@@ -153,6 +177,7 @@ namespace qx::kernels {
 
 HWY_EXPORT(TileRows);
 HWY_EXPORT(MultiplyBlock);
+HWY_EXPORT(MirrorUpperHalf);
 HWY_EXPORT(PackPanelRange);
 
 int64_t tile_rows(int64_t rows) { return HWY_DYNAMIC_DISPATCH(TileRows)(rows); }
@@ -166,6 +191,10 @@ int64_t block_workspace_size(const MatrixProduct& product, const BlockRange& ran
 
 void multiply_block(const MatrixProduct& product, const BlockRange& range, float* workspace) {
   HWY_DYNAMIC_DISPATCH(MultiplyBlock)(product, range, workspace);
+}
+
+void mirror_upper_half(float* square, int64_t rows, int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MirrorUpperHalf)(square, rows, stride);
 }
 
 void pack_panel_range(const StridedMatrix& b, int64_t inner, int64_t columns, int64_t panel_begin, int64_t panel_end,

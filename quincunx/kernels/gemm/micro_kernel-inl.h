@@ -33,12 +33,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   the same, 7 to 16 rows:   8 x 32: B comes from afar, and two tiles read it faster than the cache gives it
 //   16 registers of 8 lanes:  6 x 16, 12 sums, 2 of B, 1 of A
 //   narrower vectors:         2 x 16,  8 sums of 4 lanes
-// Fewer rows take more panels: a fused multiply-add takes four cycles and two start in each, so that fewer than eight
-// independent sums would wait for each other.
+// On AVX2 fewer rows take more panels: a fused multiply-add takes four cycles and two start in each, so that fewer than
+// eight independent sums would wait for each other.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int64_t kTileRows = 8;
 constexpr int64_t TileRowsFor(int64_t rows) { return rows <= 16 ? 8 : 6; }
-constexpr int64_t GroupPanels(int64_t rows) { return rows == 1 ? 8 : rows <= 6 ? 4 : 2; }
+constexpr int64_t GroupPanels(int64_t rows) { return rows <= 6 ? 4 : 2; }
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int64_t kTileRows = 6;
 constexpr int64_t TileRowsFor(int64_t /*rows*/) { return 6; }
@@ -48,7 +48,7 @@ inline constexpr int64_t kTileRows = 2;
 constexpr int64_t TileRowsFor(int64_t /*rows*/) { return 2; }
 constexpr int64_t GroupPanels(int64_t /*rows*/) { return 1; }
 #endif
-inline constexpr int64_t kMaxGroupPanels = 8;
+inline constexpr int64_t kMaxGroupPanels = 4;
 
 struct TileOperands {
   int64_t depth;
@@ -72,9 +72,9 @@ void MultiplyTile(const TileOperands& operands) {
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
   constexpr int kVectorsPerPanel = static_cast<int>(kPanelColumns) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
-  // Rows of a panel between an element's prefetch and its use: a row of B takes kRows * kPanels cycles, memory
-  // hundreds.
-  constexpr int64_t kAhead = (kRows * kPanels >= 16 ? 8 : 32) * kPanelColumns;
+  // Rows of a panel between its prefetch and its use. A tile of few rows reads as fast as the memory gives, and the
+  // hardware's own prefetcher does better then.
+  constexpr int64_t kAhead = kRows >= 4 ? 8 * kPanelColumns : 0;
   V sums[kRows][kVectors];
   QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
   const float* HWY_RESTRICT a = operands.a;
@@ -94,8 +94,10 @@ void MultiplyTile(const TileOperands& operands) {
     QX_UNROLL for (int v = 0; v < kVectors; ++v) {
       row[v] = hn::LoadU(d, b + (v / kVectorsPerPanel) * panel_stride + (v % kVectorsPerPanel) * kLanes);
     }
-    QX_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(b + p * panel_stride + kAhead);
-    __builtin_prefetch(next, 0, 2);
+    if constexpr (kAhead != 0) {
+      QX_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(b + p * panel_stride + kAhead);
+      __builtin_prefetch(next, 0, 2);
+    }
     QX_UNROLL for (int r = 0; r < kRows; ++r) {
       const V element = hn::Set(d, a[r * a_row_stride]);
       QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::MulAdd(element, row[v], sums[r][v]);
@@ -121,9 +123,6 @@ TileFunction TileFunctionForRows(int64_t rows, int64_t panels) {
     if (rows < kRows) return TileFunctionForRows<kRows - 1>(rows, panels);
   }
   constexpr int64_t kWidest = GroupPanels(kRows);
-  if constexpr (kWidest >= 8) {
-    if (panels == 8) return &MultiplyTile<kRows, 8>;
-  }
   if constexpr (kWidest >= 4) {
     if (panels == 4) return &MultiplyTile<kRows, 4>;
   }

@@ -62,17 +62,6 @@ void into_square(const TensorView& output, const Compute& compute) {
 
 }  // namespace
 
-void mirror_upper_half(float* square, int64_t rows, int64_t stride) {
-  constexpr int64_t kBlock = 32;
-  for (int64_t i = 0; i < rows; i += kBlock) {
-    for (int64_t j = 0; j <= i; j += kBlock) {
-      for (int64_t r = i; r < std::min(i + kBlock, rows); ++r) {
-        for (int64_t c = j; c < std::min(j + kBlock, r); ++c) square[r * stride + c] = square[c * stride + r];
-      }
-    }
-  }
-}
-
 Status gram(const TensorView& a, const TensorView& output, float scale) {
   QX_RETURN_IF_ERROR(check_matrix("a", a));
   QX_RETURN_IF_ERROR(check_square_output(a, output, "a"));

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "quincunx/parallel/parallel_for.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/gemm/matrices.h"
+#include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {

@@ -7,10 +7,10 @@
 #include <limits>
 #include <vector>
 
-#include "quincunx/kernels/gemm/gemm.h"
-#include "quincunx/parallel/parallel_for.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/gemm/matrices.h"
+#include "quincunx/kernels/gemm/gemm.h"
+#include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {

@@ -144,11 +144,16 @@ class Folder {
 }  // namespace
 
 Result<const Packed*> PackCache::pack(const TensorView& matrix) {
-  const Key key(matrix.data(), matrix.dtype(), {matrix.shape().begin(), matrix.shape().end()},
-                {matrix.strides().begin(), matrix.strides().end()});
+  return pack({matrix, {}, [](const TensorView& weight, std::span<const int64_t>) { return pack_matrix(weight); }});
+}
+
+Result<const Packed*> PackCache::pack(const PackRecipe& recipe) {
+  const TensorView& weight = recipe.weight;
+  const Key key(weight.data(), weight.dtype(), {weight.shape().begin(), weight.shape().end()},
+                {weight.strides().begin(), weight.strides().end()}, recipe.parameters);
   auto found = entries_.find(key);
   if (found == entries_.end()) {
-    QX_ASSIGN_OR_RETURN(Packed packed, pack_matrix(matrix));
+    QX_ASSIGN_OR_RETURN(Packed packed, recipe.pack(weight, recipe.parameters));
     size_bytes_ += packed.storage->size_bytes();
     found = entries_.emplace(key, std::make_unique<Packed>(std::move(packed))).first;
   }
@@ -164,11 +169,18 @@ Result<std::vector<const Packed*>> pack_weights(const graph::Graph& graph, const
   std::vector<const Packed*> packed(graph.nodes.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Operator* entry = find_operator(graph.nodes[i].op);
-    if (entry->matrix == nullptr) continue;
+    if (entry->matrix == nullptr && entry->recipe == nullptr) continue;
     bool unknown = false;
     for (const graph::Argument& argument : graph.nodes[i].arguments) unknown = unknown || has_symbol(argument);
     if (unknown) continue;
-    const std::optional<TensorView> matrix = entry->matrix(Call(graph.nodes[i], constants, {}));
+    const Call call(graph.nodes[i], constants, {});
+    if (entry->recipe != nullptr) {
+      const std::optional<PackRecipe> recipe = entry->recipe(call);
+      if (!recipe) continue;
+      QX_ASSIGN_OR_RETURN(packed[i], cache.pack(*recipe));
+      continue;
+    }
+    const std::optional<TensorView> matrix = entry->matrix(call);
     if (!matrix) continue;
     QX_ASSIGN_OR_RETURN(packed[i], cache.pack(*matrix));
   }

@@ -15,10 +15,12 @@ class PackCache {
  public:
   // Keeps the storage that `matrix` lies in only through the graphs that hold it.
   Result<const Packed*> pack(const TensorView& matrix);
+  Result<const Packed*> pack(const PackRecipe& recipe);
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  using Key = std::tuple<const void*, DType, std::vector<int64_t>, std::vector<int64_t>>;
+  // Memory, dtype, shape, strides and a recipe's parameters.
+  using Key = std::tuple<const void*, DType, std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<Key, std::unique_ptr<Packed>> entries_;
   int64_t size_bytes_ = 0;
 };

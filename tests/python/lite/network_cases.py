@@ -113,7 +113,8 @@ def norm_cases():
 
 
 def convolution_cases():
-    x, w = real(2, 4, 9, 8), real(6, 4, 3, 3, seed=1)
+    x, w, wide = real(2, 4, 9, 8), real(6, 4, 3, 3, seed=1), real(64, 64, 3, 3, seed=1)
+    deep, spread = real(4, 1, 3, 3, seed=1), real(4, 3, 3, 2, seed=1)
     return {
         "aten.conv1d.default": [(A.conv1d.default, (real(2, 4, 9), real(6, 4, 3, seed=1), real(6, seed=2)))],
         "aten.conv2d.default": [
@@ -125,10 +126,13 @@ def convolution_cases():
             (A.conv2d.default, (x[0], w)),
             (A.conv2d.default, (x.double(), w.double())),
             (A.conv2d.default, (real(0, 4, 9, 8), w)),
+            (lambda x: A.conv2d.default(x, deep, None, [1, 1], [1, 1], [1, 1], 4), (x,)),
+            (lambda x: A.conv2d.default(x, wide, None, [1, 1], [1, 1]), (real(1, 64, 9, 10),)),
         ],
         "aten.conv3d.default": [(A.conv3d.default, (real(1, 2, 4, 5, 6), real(3, 2, 2, 3, 2, seed=1)))],
         "aten.conv1d.padding": [
-            (lambda x, w: A.conv1d.padding(x, w, None, [1], "same"), (real(2, 4, 9), real(6, 4, 3, seed=1)))
+            (lambda x, w: A.conv1d.padding(x, w, None, [1], "same"), (real(2, 4, 9), real(6, 4, 3, seed=1))),
+            (lambda x, w: A.conv1d.padding(x, w, None, [1], "same"), (real(2, 4, 9), real(6, 4, 4, seed=1))),
         ],
         "aten.conv2d.padding": [(lambda x, w: A.conv2d.padding(x, w, None, [1, 1], "valid"), (x, w))],
         "aten.convolution.default": [
@@ -143,6 +147,8 @@ def convolution_cases():
         ],
         "aten.conv_transpose2d.input": [
             (A.conv_transpose2d.input, (x, real(4, 3, 3, 2, seed=1), real(3, seed=2))),
+            (A.conv_transpose2d.input, (x.double(), real(4, 3, 3, 2, seed=1).double())),
+            (lambda x: A.conv_transpose2d.input(x, spread, None, [2, 2], [1, 0]), (x,)),
         ],
         "aten.conv_transpose3d.input": [(A.conv_transpose3d.input, (real(1, 2, 3, 3, 3), real(2, 2, 2, 2, 2, seed=1)))],
     }

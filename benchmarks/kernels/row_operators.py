@@ -90,7 +90,7 @@ def softmax(elements: int, dtype: torch.dtype) -> Case:
 
 
 def softmax_columns(elements: int, dtype: torch.dtype) -> Case:
-    x = _normal((elements // 256 // 256, 256, 256), dtype)
+    x = _normal((elements // 256 // 128, 128, 256), dtype)
     return Case(lambda: torch.ops.quincunx.softmax(x, 1), lambda: torch.softmax(x, 1), x)
 
 

@@ -11,10 +11,9 @@
 namespace qx::kernels {
 
 // Errors in f32, in units in the last place of the exact result, over all inputs (see vector_math-inl.h):
-//   kExp, kLog 1; kErf, kRsqrt 1.5; kTanh, kSigmoid, kSin, kCos 2; kSilu, kSoftplus 3 (kSilu and 2^-142 absolute, where
-//   results are tiny); kRelu, kRelu6 exact
-//   kGeluErf, kGeluTanh, kHardsigmoid, kHardswish |error| <= 2^-22 |x| (kHardsigmoid: 2^-22)
-//   kGeluQuick 2^-21 of the result times 1 + |x|, and 2^-140 absolute
+//   kLog 1; kExp 1.25; kErf, kRsqrt 1.5; kTanh, kSigmoid, kSin, kCos 2; kSilu, kSoftplus 3 (kSilu and 2^-142 absolute,
+//   where results are tiny); kRelu, kRelu6 exact kGeluErf, kGeluTanh, kHardsigmoid, kHardswish |error| <= 2^-22 |x|
+//   (kHardsigmoid: 2^-22) kGeluQuick 2^-21 of the result times 1 + |x|, and 2^-140 absolute
 // NaN gives NaN; infinities and denormals are handled as the exact function demands.
 enum class UnaryFunction {
   kExp,

@@ -37,7 +37,7 @@ HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n) {
 }
 
 // exp(x) = 2^n * reduced, with |x - n ln 2| <= ln(2) / 2. x must be within [-104, 89] or NaN. The result is within 0.55
-// units of the exact one with kCompensated, 1 without.
+// units of the exact one with kCompensated, 1.02 without.
 template <bool kCompensated, class D, class V, class VI>
 HWY_INLINE V ReducedExp(D d, V x, VI& n) {
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
@@ -74,7 +74,7 @@ HWY_INLINE hn::Mask<D> HasNormalExp(D d, V x) {
   return hn::Lt(hn::Abs(x), hn::Set(d, 87.0f));
 }
 
-// exp(x) within 1 ulp where HasNormalExp(x), anything elsewhere.
+// exp(x) within 1.02 ulp where HasNormalExp(x), anything elsewhere.
 template <class D, class V>
 HWY_INLINE V ShortExp(D d, V x) {
   hn::Vec<hn::RebindToSigned<D>> n;
@@ -100,7 +100,7 @@ HWY_INLINE V Exp(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
-// Within 1 ulp, and cheaper. A lane's bits do not depend on the other lanes.
+// Within 1.02 ulp, and cheaper. A lane's bits do not depend on the other lanes.
 template <class D, class V>
 HWY_INLINE V FastExp(D d, V x) {
   const auto normal = HasNormalExp(d, x);

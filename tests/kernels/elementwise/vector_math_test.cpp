@@ -29,7 +29,7 @@ struct Bound {
 };
 
 constexpr Bound kBounds[] = {
-    {UnaryFunction::kExp, "Exp", 1, 0, 0},
+    {UnaryFunction::kExp, "Exp", 1.25, 0, 0},
     {UnaryFunction::kLog, "Log", 1, 0, 0},
     {UnaryFunction::kErf, "Erf", 1.5, 0, 0},
     {UnaryFunction::kTanh, "Tanh", 2, 0, 0},

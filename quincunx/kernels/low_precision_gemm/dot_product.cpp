@@ -148,10 +148,21 @@ Segment segment_of(const PackedWeight& weight, int64_t i, int64_t count) {
   return {is_int8 ? i : 0, i * longest, std::min(depth, (i + 1) * longest), i == 0, i + 1 == count};
 }
 
+// body(panel, panels) for groups of panels that a tile is multiplied by at once.
+template <typename Body>
+void for_each_group(const DotBlock& work, const Body& body) {
+  const DotTileShape& shape = work.kernel.shape;
+  const int64_t widest = work.block.rows == 1 ? shape.single_row_panels : shape.panels;
+  for (int64_t panel = work.block.panel_begin; panel < work.block.panel_end;) {
+    int64_t panels = widest;
+    while (panels > work.block.panel_end - panel) panels /= 2;
+    body(panel, panels);
+    panel += panels;
+  }
+}
+
 void multiply_block(const DotBlock& work) {
   const ProductBlock& block = work.block;
-  const bool is_one_row = block.rows == 1;
-  const int64_t widest = is_one_row ? work.kernel.shape.single_row_panels : work.kernel.shape.panels;
   const int64_t segments = count_segments(work.product.weight);
   const auto multiply_group = [&](int64_t panel, int64_t panels, int64_t i) {
     const Segment segment = segment_of(work.product.weight, i, segments);
@@ -159,15 +170,13 @@ void multiply_block(const DotBlock& work) {
       multiply_tile(work, tile, panel, panels, segment);
     }
   };
-  // One row reads its weights from end to end; several keep a segment of theirs in the cache.
-  const int64_t outer = is_one_row ? 1 : segments;
-  for (int64_t i = 0; i < outer; ++i) {
-    int64_t panels = widest;
-    for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += panels) {
-      panels = widest;
-      while (panels > block.panel_end - panel) panels /= 2;
-      for (int64_t k = i; k < (is_one_row ? segments : i + 1); ++k) multiply_group(panel, panels, k);
-    }
+  if (block.rows == 1) {  // its weights are read from end to end
+    return for_each_group(work, [&](int64_t panel, int64_t panels) {
+      for (int64_t i = 0; i < segments; ++i) multiply_group(panel, panels, i);
+    });
+  }
+  for (int64_t i = 0; i < segments; ++i) {
+    for_each_group(work, [&](int64_t panel, int64_t panels) { multiply_group(panel, panels, i); });
   }
 }
 

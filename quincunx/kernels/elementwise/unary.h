@@ -10,10 +10,17 @@
 
 namespace qx::kernels {
 
-// Errors in f32, in units in the last place of the exact result, over all inputs (see vector_math-inl.h):
-//   kLog 1; kExp 1.25; kErf, kRsqrt 1.5; kTanh, kSigmoid, kSin, kCos 2; kSilu, kSoftplus 3 (kSilu and 2^-142 absolute,
-//   where results are tiny); kRelu, kRelu6 exact kGeluErf, kGeluTanh, kHardsigmoid, kHardswish |error| <= 2^-22 |x|
-//   (kHardsigmoid: 2^-22) kGeluQuick 2^-21 of the result times 1 + |x|, and 2^-140 absolute
+// Errors in f32 over all inputs (see vector_math-inl.h), in units in the last place of the exact result:
+//   kRelu, kRelu6: none
+//   kLog: 1
+//   kExp: 1.25
+//   kErf, kRsqrt: 1.5
+//   kTanh, kSigmoid, kSin, kCos: 2
+//   kSilu, kSoftplus: 3; kSilu besides 2^-142 where results are tiny
+// and otherwise:
+//   kGeluErf, kGeluTanh, kHardswish: 2^-22 |x|
+//   kHardsigmoid: 2^-22
+//   kGeluQuick: 2^-21 (1 + |x|) of the result and 2^-140
 // NaN gives NaN; infinities and denormals are handled as the exact function demands.
 enum class UnaryFunction {
   kExp,

@@ -49,7 +49,8 @@ Grid grid_for(const MatrixProduct& product, int64_t threads) {
   const int64_t bytes = grid.num_panels * kPanelColumns * product.inner * static_cast<int64_t>(sizeof(float));
   const int64_t block_rows = bytes > kLargeMatrixBytes ? kLargeBlockRows : kBlockRows;
   const int64_t tiles_per_block = std::max<int64_t>(1, block_rows / max_rows);
-  grid.row_blocks = (grid.num_tiles + tiles_per_block - 1) / tiles_per_block;
+  // To the nearest: 257 rows are one block and not two halves, for which B would be read twice.
+  grid.row_blocks = std::max<int64_t>(1, (grid.num_tiles + tiles_per_block / 2) / tiles_per_block);
   grid.column_blocks = 1;
   grid.panels_per_group = grid.num_panels >= kPanelsPerGroup * threads ? kPanelsPerGroup : matrices;
   if (threads > 1) {

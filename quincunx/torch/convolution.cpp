@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,7 +21,8 @@ using torch::stable::Tensor;
 using Sizes = std::vector<int64_t>;
 
 // One number a dimension, one for all of them, or none: `fallback`.
-void read_sizes(const char* name, const Sizes& values, size_t count, int64_t fallback, kernels::SpatialSizes& sizes) {
+void read_sizes(const char* name, std::span<const int64_t> values, size_t count, int64_t fallback,
+                kernels::SpatialSizes& sizes) {
   if (values.size() > 1 && values.size() != count) {
     throw_if_error(invalid_argument(std::string(name) + ": expected one number or " + std::to_string(count) + ", got " +
                                     std::to_string(values.size())));
@@ -32,11 +34,11 @@ void read_sizes(const char* name, const Sizes& values, size_t count, int64_t fal
 
 // As read_sizes, or twice as many: those before, then those after.
 void read_padding(const Sizes& values, size_t count, kernels::ConvolutionGeometry& geometry) {
-  const bool is_split = values.size() == 2 * count && count > 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(is_split ? count : values.size());
-  read_sizes("padding", Sizes(values.begin(), middle), count, 0, geometry.padding_before);
+  const std::span<const int64_t> all(values);
+  const bool is_split = all.size() == 2 * count;
+  read_sizes("padding", is_split ? all.first(count) : all, count, 0, geometry.padding_before);
   geometry.padding_after = geometry.padding_before;
-  if (is_split) read_sizes("padding", Sizes(middle, values.end()), count, 0, geometry.padding_after);
+  if (is_split) read_sizes("padding", all.last(count), count, 0, geometry.padding_after);
 }
 
 size_t num_spatial_dims(const char* name, size_t num_dims) {

@@ -191,7 +191,54 @@ float* PlaceTile(const ConvolutionProblem& problem, const PanelItem& item, const
   return copies;
 }
 
+// The step from pixel to pixel of a phase, if it is the same across lines; 0 otherwise.
+int64_t UniformStep(const PanelPhase& phase, const SpatialSizes& steps) {
+  const int64_t width = phase.dims[2].count;
+  const int64_t height = phase.dims[1].count;
+  const bool lines_join = height == 1 || steps[1] == steps[2] * width;
+  const bool planes_join = phase.dims[0].count == 1 || steps[0] == steps[2] * width * height;
+  return lines_join && planes_join ? steps[2] : 0;
+}
+
+// Rows of one run each, evenly apart in input and output, such as those of most 1 x 1 convolutions: their pointers are
+// computed without looking at pixels. False where the rows are not like that or are needed later.
+bool PlaceUniformRows(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block) {
+  const PanelPhase& phase = *item.phase;
+  const int64_t rest = problem.out_per_group() % kChannelBlock;
+  if (phase.source != WindowSource::kTaps || phase.segments.size() != 1 || !block.writes_rows ||
+      problem.epilogue.residual != nullptr || (rest != 0 && rest != kNarrowColumns)) {
+    return false;
+  }
+  SpatialSizes input_steps{}, output_steps{};
+  for (int i = 0; i < kMaxSpatialDims; ++i) {
+    const DimPhase& dim = phase.dims[i];
+    if (phase.interior_begin[i] != 0 || phase.interior_end[i] != dim.count) return false;
+    input_steps[i] = dim.input_step * problem.input_layout.strides[i];
+    output_steps[i] = dim.step * problem.output_layout.strides[i];
+  }
+  const int64_t input_step = UniformStep(phase, input_steps);
+  const int64_t output_step = UniformStep(phase, output_steps);
+  if (input_step == 0 || output_step == 0) return false;
+  PanelItem first = item;
+  first.pixel_end = item.pixel_begin + 1;
+  PanelRow row;
+  place_rows(problem, first, &row);
+  const float* input = problem.input + row.input + phase.segments[0].input_offset;
+  float* output = problem.output + row.output;
+  for (int64_t tile = 0; tile < block.num_tiles; ++tile) {
+    const int64_t begin = block.first_row(tile);
+    const int64_t rows = block.first_row(tile + 1) - begin;
+    for (int64_t r = 0; r < kPanelTileRows; ++r) {
+      const int64_t index = begin + std::min(r, rows - 1);
+      block.inputs[tile * kPanelTileRows + r] = input + index * input_step;
+      block.outputs[tile * kPanelTileRows + r] = output + index * output_step;
+    }
+  }
+  return true;
+}
+
 void PlaceRows(const ConvolutionProblem& problem, const PanelItem& item, const PanelBlock& block) {
+  if (PlaceUniformRows(problem, item, block)) return;
   std::fill_n(block.zeros, block.depth, 0.0f);
   place_rows(problem, item, block.places);
   float* copies = block.copies;

@@ -71,10 +71,13 @@ PanelPhase phase_of(const ConvolutionProblem& problem, const DimPhase& z, const 
 }
 
 std::vector<PanelPhase> phases_of(const ConvolutionProblem& problem) {
+  const std::vector<DimPhase> depths = dim_phases(problem, 0), heights = dim_phases(problem, 1);
+  const std::vector<DimPhase> widths = dim_phases(problem, 2);
   std::vector<PanelPhase> phases;
-  for (const DimPhase& z : dim_phases(problem, 0)) {
-    for (const DimPhase& y : dim_phases(problem, 1)) {
-      for (const DimPhase& x : dim_phases(problem, 2)) phases.push_back(phase_of(problem, z, y, x));
+  phases.reserve(depths.size() * heights.size() * widths.size());
+  for (const DimPhase& z : depths) {
+    for (const DimPhase& y : heights) {
+      for (const DimPhase& x : widths) phases.push_back(phase_of(problem, z, y, x));
     }
   }
   return phases;

@@ -52,9 +52,11 @@ def calls_for(layer: Layer) -> dict[str, Call]:
     packed = torch.ops.quincunx.pack_convolution_weight(
         module.weight, stride, [], layer.groups, False, False, list(layer.output_sizes)
     )
-    ours = (x_last, packed, module.bias, stride, padding, [], False, [], layer.groups, shape)
+    options = {"weight_shape": shape, "groups": layer.groups}
+    options |= {"stride": stride} if max(stride) > 1 else {}
+    options |= {"padding": padding} if max(padding) > 0 else {}
     calls = {
-        "ours": lambda: torch.ops.quincunx.convolution(*ours),
+        "ours": lambda: torch.ops.quincunx.convolution(x_last, packed, module.bias, **options),
         "torch, NCHW": lambda: module(x),
         "torch, channels-last": lambda: module_last(x_last),
     }

@@ -48,7 +48,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // kPixels neighbours of an output line, one vector of channels from `channel` on; taps [tap_begin, tap_end) of a line,
-// or all kTaps where that is not 0: unrolled.
+// of which there are kTaps where that is not 0: unrolled.
 template <int kPixels, int kTaps, class D>
 HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
                           int64_t tap_begin, int64_t tap_end) {
@@ -130,7 +130,12 @@ void SumEdge(const ConvolutionProblem& problem, const DepthwiseRow& row, Channel
     int64_t tap_end = problem.kernel[2];
     while (tap_begin < tap_end && first + tap_begin * dilation < 0) ++tap_begin;
     while (tap_end > tap_begin && first + (tap_end - 1) * dilation >= problem.in[2]) --tap_end;
-    SumChannels<1, 0>(problem, row, channels, x, tap_begin, tap_end);
+    switch (tap_end - tap_begin) {
+      case 2: SumChannels<1, 2>(problem, row, channels, x, tap_begin, tap_end); break;
+      case 3: SumChannels<1, 3>(problem, row, channels, x, tap_begin, tap_end); break;
+      case 4: SumChannels<1, 4>(problem, row, channels, x, tap_begin, tap_end); break;
+      default: SumChannels<1, 0>(problem, row, channels, x, tap_begin, tap_end);
+    }
   }
 }
 

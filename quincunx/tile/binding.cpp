@@ -1,6 +1,9 @@
 #include "quincunx/tile/binding.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
 #include <string>
 
 namespace qx::tile {
@@ -47,6 +50,28 @@ BoundTensor bound(const Tensor& tensor, const TensorView& view, size_t num_axes)
     result.strides[static_cast<size_t>(tensor.axes[dim])] = view.size(index) == 1 ? 0 : view.stride(index);
   }
   return result;
+}
+
+// Puts the axes in the order in which the outputs lie in memory, so that rows are contiguous. The last one stays where
+// it is what a row means.
+void order_axes(Binding& binding, bool row_is_free) {
+  const auto step = [&](size_t axis) {
+    int64_t largest = 0;
+    for (const BoundTensor& tensor : binding.outputs) largest = std::max(largest, std::abs(tensor.strides[axis]));
+    return binding.sizes[axis] == 1 ? std::numeric_limits<int64_t>::max() : largest;
+  };
+  std::vector<size_t> order(binding.sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), row_is_free ? order.end() : order.end() - 1,
+            [&](size_t a, size_t b) { return step(a) != step(b) ? step(a) > step(b) : a < b; });
+  const auto reorder = [&](std::vector<int64_t>& numbers) {
+    const std::vector<int64_t> old = numbers;
+    for (size_t i = 0; i < order.size(); ++i) numbers[i] = old[order[i]];
+  };
+  if (std::ranges::is_sorted(order)) return;
+  reorder(binding.sizes);
+  for (BoundTensor& tensor : binding.inputs) reorder(tensor.strides);
+  for (BoundTensor& tensor : binding.outputs) reorder(tensor.strides);
 }
 
 bool walks_as_one(const std::vector<BoundTensor>& tensors, size_t axis, int64_t inner_size) {
@@ -106,6 +131,7 @@ Result<Binding> bind(const Program& program, std::span<const TensorView> inputs,
   const bool rows_stand_alone =
       std::ranges::any_of(program.code, [](const Instruction& i) { return is_reduction(i.opcode); }) ||
       std::ranges::any_of(program.outputs, [&](const Tensor& t) { return t.axes.size() < num_axes; });
+  order_axes(binding, !rows_stand_alone);
   merge_axes(binding, !rows_stand_alone);
   return binding;
 }

@@ -28,7 +28,8 @@ struct Binding {
   int64_t num_rows() const;
 };
 
-// Neighbouring axes that every tensor walks through as one are one afterwards: longer rows, fewer of them.
+// The axes follow the outputs' memory, whatever order the program gives them in; neighbouring ones that every tensor
+// walks through as one are one afterwards: longer rows, fewer of them.
 // INVALID_ARGUMENT names the input or output that does not fit.
 Result<Binding> bind(const Program& program, std::span<const TensorView> inputs, std::span<const TensorView> outputs);
 

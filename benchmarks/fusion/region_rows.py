@@ -31,9 +31,9 @@ def _randn(*shapes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
 # 128 and 512 rows of transformers: they stay in the second cache, where code counts and not the memory.
 REGIONS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "rms_norm": (rms_norm, ((128, 768), (768,))),
-    "layer_norm": (lambda x, w, b: functional.layer_norm(x, (768,), w, b), ((128, 768), (768,), (768,))),
+    "layer_norm": (lambda x, w, b: functional.layer_norm(x + b, (768,), w, b), ((128, 768), (768,), (768,))),
     "softmax": (lambda x: torch.softmax(x * 0.125, -1), ((512, 128),)),
-    "gelu": (functional.gelu, ((128, 3072),)),
+    "gelu": (lambda x, b: functional.gelu(x + b), ((128, 3072), (3072,))),
     "swiglu": (lambda gate, up: functional.silu(gate) * up, ((128, 2048), (128, 2048))),
     "rotary": (rotary, ((1, 8, 128, 64), (128, 32), (128, 32))),
     "residual_norm": (lambda x, y, w: rms_norm(x + y, w) + x, ((128, 768), (128, 768), (768,))),

@@ -6,6 +6,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include "quincunx/compiler/clustering/regions.h"
 #include "quincunx/compiler/clustering/target.h"
+#include "quincunx/compiler/dialect/labels.h"
 #include "quincunx/compiler/dialect/weights.h"
 #include "quincunx/compiler/import/import.h"
 #include "quincunx/compiler/transforms/patterns.h"
@@ -68,6 +69,7 @@ Result<Fusion> fuse(const graph::Graph& graph, const FuseOptions& options) {
   loadDialects(context);
   QX_ASSIGN_OR_RETURN(const mlir::OwningOpRef<mlir::ModuleOp> module, importGraph(graph, context));
   if (!options.dump_directory.empty()) dump(*module, options.dump_directory, "00-import.mlir");
+  mfuse::setLabels(*module, options.labels);
 
   PatternOptions patterns;
   patterns.enabled = options.patterns;

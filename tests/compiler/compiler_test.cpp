@@ -106,8 +106,8 @@ TEST(Fuse, TakesWhatFollowsAProductWithAWeight) {
   const auto bias = b.input(DType::kFloat32, {size(6)});
   const auto residual = b.input(DType::kFloat32, {symbolic(0), size(6)});
   const auto turned = b.node("aten.t.default", {ref(w)}, DType::kFloat32, {size(8), size(6)});
-  const auto product =
-      b.node("aten.addmm.default", {ref(bias), ref(x), ref(turned)}, DType::kFloat32, {symbolic(0), size(6)});
+  const auto product = b.node("aten.addmm.default", {ref(bias), ref(x), ref(turned), size(1), size(1)}, DType::kFloat32,
+                              {symbolic(0), size(6)});
   b.graph.outputs.push_back(b.binary("add", b.unary("relu", product), residual));
   FuseOptions options = uncached();
   options.weights = {w};

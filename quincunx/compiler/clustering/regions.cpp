@@ -10,6 +10,7 @@
 #include "quincunx/compiler/clustering/clusters.h"
 #include "quincunx/compiler/clustering/source_users.h"
 #include "quincunx/compiler/codegen/region_operations.h"
+#include "quincunx/compiler/dialect/labels.h"
 #include "quincunx/compiler/dialect/mfuse.h"
 #include "quincunx/compiler/dialect/origin.h"
 
@@ -140,16 +141,9 @@ class RegionMaker {
   bool accepts(std::span<const int32_t> members) const {
     Ops ops;
     for (const int32_t member : members) ops.push_back(ops_[member]);
-    const bool same = llvm::all_of(ops, [&](mlir::Operation* op) { return labelOf(op) == labelOf(ops.front()); });
+    const bool same =
+        llvm::all_of(ops, [&](mlir::Operation* op) { return mf::labelOf(op) == mf::labelOf(ops.front()); });
     return same && target_.accepts(ops).ok();
-  }
-
-  // What the user calls the part of the model that an operation stands for; numbers belong to any.
-  std::string labelOf(mlir::Operation* op) const {
-    const auto nodes = mf::sourceNodes(op);
-    if (options_.labels.empty() || nodes.empty()) return "";
-    const std::string& first = options_.labels[nodes.front()];
-    return llvm::all_of(nodes, [&](int64_t node) { return options_.labels[node] == first; }) ? first : "";
   }
 
   // Views at a region's border cost nothing where they are, but would make it copy: they stay outside.
@@ -189,7 +183,7 @@ class RegionMaker {
       if (target_.standsAlone(op)) return true;
     }
     if (cost == 0 || nodes.empty()) return false;
-    if (!labelOf(ops.front()).empty()) return true;
+    if (!mf::labelOf(ops.front()).empty()) return true;
     return static_cast<int64_t>(computing.size()) >= options_.min_region_size;
   }
 
@@ -263,7 +257,9 @@ class RegionMaker {
 
   // The user's, or from the first few kinds of operations that compute something.
   std::string nameOf(const Ops& ops, size_t number) const {
-    if (const std::string label = labelOf(ops.front()); !label.empty()) return label + "_" + std::to_string(number);
+    if (const llvm::StringRef label = mf::labelOf(ops.front()); !label.empty()) {
+      return label.str() + "_" + std::to_string(number);
+    }
     std::string name = "fused_" + std::to_string(number);
     std::set<std::string> seen;
     for (mlir::Operation* op : ops) {

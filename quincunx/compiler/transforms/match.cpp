@@ -6,6 +6,7 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Rewrite/FrozenRewritePatternSet.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
+#include "quincunx/compiler/dialect/labels.h"
 #include "quincunx/compiler/dialect/origin.h"
 
 namespace qx::compiler {
@@ -139,6 +140,7 @@ mlir::LogicalResult Match::guard(llvm::ArrayRef<mlir::Operation*> shared, bool* 
   mlir::Operation* first = root_;
   for (mlir::Operation* op : all) {
     if (op->getBlock() != root_->getBlock()) return reject("operations of several blocks");
+    if (mfuse::labelOf(op) != mfuse::labelOf(root_)) return reject("operations of several labels");
     if (op->isBeforeInBlock(first)) first = op;
     if (op == root_ || llvm::is_contained(shared, op)) continue;
     for (mlir::Operation* user : op->getUsers()) {

@@ -68,19 +68,19 @@ TEST(Clusters, MergesSiblingsWhereBothReduce) {
 }
 
 TEST(Clusters, MergesAChain) {
-  const ClusterGraph graph = {{{}, {0}, {1}}, {true, true, true}, {1, 1, 1}};
+  const ClusterGraph graph = {{{}, {0}, {1}}, {true, true, true}, {1, 1, 1}, {}, {}};
   EXPECT_EQ(findClusters(graph, acceptAll), (Sets{{0, 1, 2}}));
 }
 
 TEST(Clusters, LeavesOutWhatIsNoCandidate) {
   // 0 -> 1 -> 2 with 1 outside: 0 and 2 may not be one, or 1 would have to run in their middle.
-  const ClusterGraph graph = {{{}, {0}, {0, 1}}, {true, false, true}, {1, 1, 1}};
+  const ClusterGraph graph = {{{}, {0}, {0, 1}}, {true, false, true}, {1, 1, 1}, {}, {}};
   EXPECT_EQ(findClusters(graph, acceptAll), (Sets{{0}, {2}}));
 }
 
 TEST(Clusters, SeesACycleThroughAnotherCluster) {
   // 0 -> 1 -> 4 and 0 -> 2 -> 3 -> 4 with 2 outside: if all others were one, 2 would wait for it and it for 2.
-  const ClusterGraph graph = {{{}, {0}, {0}, {2}, {1, 3}}, {true, true, false, true, true}, {9, 8, 1, 1, 1}};
+  const ClusterGraph graph = {{{}, {0}, {0}, {2}, {1, 3}}, {true, true, false, true, true}, {9, 8, 1, 1, 1}, {}, {}};
   const Sets clusters = findClusters(graph, acceptAll);
   EXPECT_FALSE(hasCycle(graph, clusters));
   EXPECT_EQ(clusters, (Sets{{0, 1}, {3, 4}}));
@@ -89,7 +89,7 @@ TEST(Clusters, SeesACycleThroughAnotherCluster) {
 TEST(Clusters, MergesTheDearestEdgeFirst) {
   // At most two nodes a cluster: node 2 goes with the larger of its inputs.
   const auto pairs = [](std::span<const int32_t> nodes) { return nodes.size() <= 2; };
-  const ClusterGraph graph = {{{}, {}, {0, 1}}, {true, true, true}, {10, 20, 1}};
+  const ClusterGraph graph = {{{}, {}, {0, 1}}, {true, true, true}, {10, 20, 1}, {}, {}};
   EXPECT_EQ(findClusters(graph, pairs), (Sets{{0}, {1, 2}}));
 }
 

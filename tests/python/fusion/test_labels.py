@@ -34,6 +34,17 @@ def test_labels_part_regions_and_name_them():
     assert len(names) == 3 and names[2].startswith("fused_")
 
 
+def test_no_pattern_crosses_a_label():
+    def function(x, y):
+        with quincunx.fusion.region("activation"):
+            x = torch.nn.functional.silu(x)
+        return x * y + 1
+
+    _, regions = regions_of(function, torch.randn(4, 9), torch.randn(4, 9))
+    assert sorted(region.name.rsplit("_", 1)[0] for region in regions)[0] == "activation"
+    assert len(regions) == 2 and not any("swiglu" in region.patterns for region in regions)
+
+
 def test_without_labels_it_is_one_region():
     _, regions = regions_of(lambda x: torch.exp(torch.tanh(torch.sigmoid(x) * x) + 1) * 2, torch.randn(4, 9))
     assert len(regions) == 1

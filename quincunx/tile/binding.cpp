@@ -1,6 +1,7 @@
 #include "quincunx/tile/binding.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
@@ -9,20 +10,27 @@
 namespace qx::tile {
 namespace {
 
-Status check_tensor(const std::string& where, const Tensor& tensor, const TensorView& view) {
+// What an error calls a tensor: made where there is one.
+struct Place {
+  const char* list;
+  size_t index;
+  std::string text() const { return std::string(list) + "[" + std::to_string(index) + "]"; }
+};
+
+Status check_tensor(const Place& where, const Tensor& tensor, const TensorView& view) {
   if (view.dtype() == tensor.dtype && view.num_dims() == static_cast<int>(tensor.axes.size())) return ok_status();
-  return invalid_argument(where + ": expected a " + std::string(dtype_name(tensor.dtype)) + " tensor of " +
+  return invalid_argument(where.text() + ": expected a " + std::string(dtype_name(tensor.dtype)) + " tensor of " +
                           std::to_string(tensor.axes.size()) + " dims, got " + view.to_string());
 }
 
 // A size other than 1 decides.
-Status take_sizes(const std::string& where, const Tensor& tensor, const TensorView& view, std::vector<int64_t>& sizes) {
+Status take_sizes(const Place& where, const Tensor& tensor, const TensorView& view, AxisNumbers& sizes) {
   for (size_t dim = 0; dim < tensor.axes.size(); ++dim) {
     int64_t& size = sizes[static_cast<size_t>(tensor.axes[dim])];
     const int64_t given = view.size(static_cast<int>(dim));
     if (given == 1 || given == size) continue;
     if (size != 1) {
-      return invalid_argument(where + ": expected size " + std::to_string(size) + " or 1 in dim " +
+      return invalid_argument(where.text() + ": expected size " + std::to_string(size) + " or 1 in dim " +
                               std::to_string(dim) + ", got " + view.to_string());
     }
     size = given;
@@ -30,13 +38,12 @@ Status take_sizes(const std::string& where, const Tensor& tensor, const TensorVi
   return ok_status();
 }
 
-Status check_output(const std::string& where, const Tensor& tensor, const TensorView& view,
-                    const std::vector<int64_t>& sizes) {
+Status check_output(const Place& where, const Tensor& tensor, const TensorView& view, const AxisNumbers& sizes) {
   for (size_t dim = 0; dim < tensor.axes.size(); ++dim) {
     const int64_t size = sizes[static_cast<size_t>(tensor.axes[dim])];
     if (view.size(static_cast<int>(dim)) != size) {
-      return invalid_argument(where + ": expected size " + std::to_string(size) + " in dim " + std::to_string(dim) +
-                              ", got " + view.to_string());
+      return invalid_argument(where.text() + ": expected size " + std::to_string(size) + " in dim " +
+                              std::to_string(dim) + ", got " + view.to_string());
     }
   }
   return ok_status();
@@ -44,7 +51,7 @@ Status check_output(const std::string& where, const Tensor& tensor, const Tensor
 
 BoundTensor bound(const Tensor& tensor, const TensorView& view, size_t num_axes) {
   BoundTensor result{.dtype = tensor.dtype, .data = view.data_as<char>(), .strides = {}};
-  result.strides.assign(num_axes, 0);
+  result.strides = AxisNumbers(num_axes, 0);
   for (size_t dim = 0; dim < tensor.axes.size(); ++dim) {
     const auto index = static_cast<int>(dim);
     result.strides[static_cast<size_t>(tensor.axes[dim])] = view.size(index) == 1 ? 0 : view.stride(index);
@@ -60,12 +67,13 @@ void order_axes(Binding& binding, bool row_is_free) {
     for (const BoundTensor& tensor : binding.outputs) largest = std::max(largest, std::abs(tensor.strides[axis]));
     return binding.sizes[axis] == 1 ? std::numeric_limits<int64_t>::max() : largest;
   };
-  std::vector<size_t> order(binding.sizes.size());
+  std::array<size_t, Program::kMaxAxes> axes;
+  const std::span<size_t> order(axes.data(), binding.sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), row_is_free ? order.end() : order.end() - 1,
             [&](size_t a, size_t b) { return step(a) != step(b) ? step(a) > step(b) : a < b; });
-  const auto reorder = [&](std::vector<int64_t>& numbers) {
-    const std::vector<int64_t> old = numbers;
+  const auto reorder = [&](AxisNumbers& numbers) {
+    const AxisNumbers old = numbers;
     for (size_t i = 0; i < order.size(); ++i) numbers[i] = old[order[i]];
   };
   if (std::ranges::is_sorted(order)) return;
@@ -86,10 +94,10 @@ void merge_axes(Binding& binding, bool row_is_free) {
     const int64_t inner = binding.sizes[axis + 1];
     if (!walks_as_one(binding.inputs, axis, inner) || !walks_as_one(binding.outputs, axis, inner)) continue;
     binding.sizes[axis + 1] *= binding.sizes[axis];
-    binding.sizes.erase(binding.sizes.begin() + static_cast<std::ptrdiff_t>(axis));
+    binding.sizes.erase(axis);
     for (auto* tensors : {&binding.inputs, &binding.outputs}) {
       for (BoundTensor& tensor : *tensors) {
-        tensor.strides.erase(tensor.strides.begin() + static_cast<std::ptrdiff_t>(axis));
+        tensor.strides.erase(axis);
       }
     }
   }
@@ -111,9 +119,11 @@ Result<Binding> bind(const Program& program, std::span<const TensorView> inputs,
   }
   const size_t num_axes = std::max<size_t>(1, static_cast<size_t>(program.num_axes));
   Binding binding;
-  binding.sizes.assign(num_axes, 1);
-  const auto input_name = [](size_t i) { return "inputs[" + std::to_string(i) + "]"; };
-  const auto output_name = [](size_t i) { return "outputs[" + std::to_string(i) + "]"; };
+  binding.sizes = AxisNumbers(num_axes, 1);
+  const auto input_name = [](size_t i) { return Place{"inputs", i}; };
+  const auto output_name = [](size_t i) { return Place{"outputs", i}; };
+  binding.inputs.reserve(inputs.size());
+  binding.outputs.reserve(outputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     QX_RETURN_IF_ERROR(check_tensor(input_name(i), program.inputs[i], inputs[i]));
     QX_RETURN_IF_ERROR(take_sizes(input_name(i), program.inputs[i], inputs[i], binding.sizes));

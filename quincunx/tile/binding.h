@@ -1,6 +1,8 @@
 // A program meets tensors: the sizes of its axes, and how far each tensor moves along them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,16 +13,34 @@
 
 namespace qx::tile {
 
+// A number for each axis, in place: a small region takes no longer than an allocation.
+class AxisNumbers {
+ public:
+  AxisNumbers() = default;
+  AxisNumbers(size_t count, int64_t number) : count_(count) { numbers_.fill(number); }
+  size_t size() const { return count_; }
+  int64_t& operator[](size_t axis) { return numbers_[axis]; }
+  int64_t operator[](size_t axis) const { return numbers_[axis]; }
+  int64_t back() const { return numbers_[count_ - 1]; }
+  void erase(size_t axis) {
+    for (--count_; axis < count_; ++axis) numbers_[axis] = numbers_[axis + 1];
+  }
+
+ private:
+  size_t count_ = 0;
+  std::array<int64_t, Program::kMaxAxes> numbers_ = {};
+};
+
 struct BoundTensor {
   DType dtype = DType::kFloat32;
   char* data = nullptr;
   // Elements along each axis; 0 where the tensor repeats.
-  std::vector<int64_t> strides;
+  AxisNumbers strides;
 };
 
 struct Binding {
   // The last one is the row; a program without axes has one row of one element.
-  std::vector<int64_t> sizes;
+  AxisNumbers sizes;
   std::vector<BoundTensor> inputs;
   std::vector<BoundTensor> outputs;
 

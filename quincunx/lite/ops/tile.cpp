@@ -26,7 +26,10 @@ Result<std::unique_ptr<const Prepared>> prepare_tile(const graph::Node& node) {
 // qx.tile(program, inputs): the program is text.
 Status run_tile(const Call& call) {
   std::vector<TensorView> inputs, outputs;
-  for (const TensorView* input : call.tensors(1)) inputs.push_back(*input);
+  const std::vector<const TensorView*> given = call.tensors(1);
+  inputs.reserve(given.size());
+  outputs.reserve(call.num_results());
+  for (const TensorView* input : given) inputs.push_back(*input);
   for (size_t i = 0; i < call.num_results(); ++i) {
     if (call.optional_result(i) == nullptr) return invalid_argument("result " + std::to_string(i) + " is missing");
     outputs.push_back(call.result(i));

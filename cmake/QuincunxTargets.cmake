@@ -56,6 +56,10 @@ endfunction()
 
 # One executable and one ctest entry for each *_test.cpp below `directory`; its label is its first folder.
 function(qx_tests_below directory)
+  set(test_seconds 120)
+  if(CMAKE_CROSSCOMPILING)  # under an emulator
+    set(test_seconds 1200)
+  endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${directory} ${directory}/*_test.cpp)
   foreach(source IN LISTS sources)
     string(REGEX REPLACE "\\.cpp$" "" name ${source})
@@ -71,7 +75,7 @@ function(qx_tests_below directory)
     qx_link_compiler(${target} ${label})
     qx_link_lite(${target} ${name})
     add_test(NAME ${name} COMMAND ${target})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS ${label})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${test_seconds} LABELS ${label})
     if(label STREQUAL collectives)  # several processes or threads that wait for each other under deadlines
       set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()

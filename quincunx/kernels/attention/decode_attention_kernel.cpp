@@ -61,8 +61,14 @@ struct Stream {
   }
 };
 
+#if HWY_TARGET == HWY_SCALAR
+// out[0..4) = the sums of the lanes of four vectors.
+HWY_INLINE void StoreSums(const TileVector (&sums)[kGroupKeys], float* out) {
+  for (int j = 0; j < kGroupKeys; ++j) out[j] = hn::GetLane(sums[j]);
+}
+#else
 template <class D>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> FoldToFour(D /*d*/, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4> > FoldToFour(D /*d*/, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return v;
   } else {
@@ -71,17 +77,18 @@ HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> FoldToFour(D /*d*/, hn::Vec<D> v) {
   }
 }
 
-// The sums of the lanes of four vectors.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> SumsOfFour(D d, V a, V b, V c, V e) {
-  const hn::Repartition<double, D> pairs;
-  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto ab2 = hn::BitCast(pairs, ab), ce2 = hn::BitCast(pairs, ce);
-  const V lower = hn::BitCast(d, hn::InterleaveLower(pairs, ab2, ce2));
-  const V upper = hn::BitCast(d, hn::InterleaveUpper(pairs, ab2, ce2));
-  return FoldToFour(d, hn::Add(lower, upper));
+// out[0..4) = the sums of the lanes of four vectors.
+HWY_INLINE void StoreSums(const TileVector (&sums)[kGroupKeys], float* out) {
+  const TileTag d;
+  const hn::Repartition<double, TileTag> pairs;
+  const TileVector first = hn::Add(hn::InterleaveLower(d, sums[0], sums[1]), hn::InterleaveUpper(d, sums[0], sums[1]));
+  const TileVector second = hn::Add(hn::InterleaveLower(d, sums[2], sums[3]), hn::InterleaveUpper(d, sums[2], sums[3]));
+  const auto first_pairs = hn::BitCast(pairs, first), second_pairs = hn::BitCast(pairs, second);
+  const TileVector lower = hn::BitCast(d, hn::InterleaveLower(pairs, first_pairs, second_pairs));
+  const TileVector upper = hn::BitCast(d, hn::InterleaveUpper(pairs, first_pairs, second_pairs));
+  hn::Store(FoldToFour(d, hn::Add(lower, upper)), hn::FixedTag<float, 4>(), out);
 }
+#endif
 
 // scores[r][0..4) = query[r] . keys[0..4)
 template <int kRows, typename T>
@@ -111,10 +118,7 @@ HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride
       for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::MulAdd(q, key[j], sum[r][j]);
     }
   }
-  for (int r = 0; r < kRows; ++r) {
-    const auto four = SumsOfFour(d, sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
-    hn::Store(four, hn::FixedTag<float, 4>(), scores + r * kScoreRowStride);
-  }
+  for (int r = 0; r < kRows; ++r) StoreSums(sum[r], scores + r * kScoreRowStride);
 }
 
 template <int kRows, typename T>

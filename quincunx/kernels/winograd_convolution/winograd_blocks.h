@@ -1,7 +1,7 @@
 // How the tiles of a convolution are spread over caches and threads.
 #pragma once
 
-#include "quincunx/kernels/winograd_convolution/winograd_kernel.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 
 namespace qx::kernels {
 

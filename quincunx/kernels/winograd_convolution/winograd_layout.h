@@ -1,7 +1,7 @@
 // Copies between tensors with any strides and pixels whose channels are adjacent.
 #pragma once
 
-#include "quincunx/kernels/winograd_convolution/winograd_kernel.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 #include "quincunx/tensor/tensor_view.h"
 
 namespace qx::kernels {

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "quincunx/kernels/winograd_convolution/winograd_kernel.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 
 // Loops over sums must vanish, or the sums are kept in memory.
 #undef QX_WINOGRAD_UNROLL

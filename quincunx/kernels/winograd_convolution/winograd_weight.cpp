@@ -3,7 +3,7 @@
 
 #include "quincunx/kernels/gemm/operands.h"
 #include "quincunx/kernels/winograd_convolution/winograd_convolution.h"
-#include "quincunx/kernels/winograd_convolution/winograd_kernel.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {

@@ -10,7 +10,7 @@
 
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
-#include "quincunx/kernels/winograd_convolution/winograd_reference.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_reference.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {

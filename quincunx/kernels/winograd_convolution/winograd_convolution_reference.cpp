@@ -1,4 +1,4 @@
-#include "quincunx/kernels/winograd_convolution/winograd_reference.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_reference.h"
 
 #include <array>
 #include <cmath>

@@ -1,9 +1,9 @@
-#include "quincunx/kernels/winograd_convolution/winograd_kernel.h"
+#include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quincunx/kernels/winograd_convolution/winograd_kernel.cpp"
+#define HWY_TARGET_INCLUDE "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

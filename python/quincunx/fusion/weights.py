@@ -25,17 +25,22 @@ def find_weights(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in fixed if isinstance(node.meta.get("val"), torch.Tensor)]
 
 
-_watched: dict[int, weakref.finalize] = {}
+# For each watched tensor, by its id, the address of its memory and what lets go of the entries for that memory: two if it
+# is read as it is and transposed.
+_watched: dict[int, tuple[int, list[weakref.finalize]]] = {}
 
 
 def watch(weight: torch.Tensor, entry: int) -> None:
-    """Lets go of an entry of packed weights when `weight` is gone, or has got another entry for other memory."""
-    identity = id(weight)
-    if (earlier := _watched.pop(identity, None)) is not None:
-        earlier()
+    """Lets go of an entry of packed weights when `weight` is gone, or has got an entry for other memory."""
+    identity, address = id(weight), weight.data_ptr()
+    known_address, finalizers = _watched.get(identity, (address, []))
+    if known_address != address:
+        for earlier in finalizers:
+            earlier()
+        finalizers = []
     finalizer = weakref.finalize(weight, _drop, identity, entry)
     finalizer.atexit = False
-    _watched[identity] = finalizer
+    _watched[identity] = (address, [*(each for each in finalizers if each.alive), finalizer])
 
 
 def _drop(identity: int, entry: int) -> None:

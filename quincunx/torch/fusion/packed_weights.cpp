@@ -2,15 +2,18 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
+#include <bit>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <shared_mutex>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "quincunx/kernels/gemm/gemm.h"
 #include "quincunx/torch/tensor_bridge.h"
@@ -21,24 +24,41 @@ using torch::stable::Tensor;
 
 namespace {
 
-// Spread over the weight: eight reads that miss the cache together cost about as much as one.
-constexpr int64_t kSamples = 8;
-using Samples = std::array<float, kSamples>;
+// visit(element) for one element of each row and of each column at least, off the diagonals: whole rows, columns and
+// triangles that change are seen.
+template <typename Visit>
+bool all_samples(const TensorView& matrix, const Visit& visit) {
+  const int64_t rows = matrix.size(0), columns = matrix.size(1);
+  if (rows == 0 || columns == 0) return true;
+  int64_t step = std::max<int64_t>(1, columns * 5 / 8);
+  while (std::gcd(step, columns) != 1) ++step;
+  int64_t row = 0, column = 0;
+  for (int64_t i = 0; i < std::max(rows, columns); ++i) {
+    if (!visit(matrix.data_as<const float>()[row * matrix.stride(0) + column * matrix.stride(1)])) return false;
+    if (++row == rows) row = 0;
+    column += step;
+    if (column >= columns) column -= columns;
+  }
+  return true;
+}
+
+using Samples = std::vector<float>;
 
 Samples samples_of(const TensorView& matrix) {
-  Samples samples{};
-  const int64_t rows = matrix.size(0), columns = matrix.size(1);
-  if (rows == 0 || columns == 0) return samples;
-  for (int64_t i = 0; i < kSamples; ++i) {
-    const int64_t row = rows * i / kSamples;
-    const int64_t column = columns * (i * 5 % kSamples) / kSamples;
-    samples[static_cast<size_t>(i)] = matrix.data_as<const float>()[row * matrix.stride(0) + column * matrix.stride(1)];
-  }
+  Samples samples;
+  all_samples(matrix, [&](float element) {
+    samples.push_back(element);
+    return true;
+  });
   return samples;
 }
 
 // Bits: a NaN equals itself.
-bool same_bits(const Samples& a, const Samples& b) { return std::memcmp(a.data(), b.data(), sizeof(Samples)) == 0; }
+bool has_samples(const TensorView& matrix, const Samples& samples) {
+  auto expected = samples.begin();
+  return all_samples(
+      matrix, [&](float element) { return std::bit_cast<uint32_t>(element) == std::bit_cast<uint32_t>(*expected++); });
+}
 
 // Tensors of inference mode count no versions.
 bool counts_versions(const Tensor& tensor) {
@@ -87,7 +107,7 @@ class PackedWeight {
   }
 
   bool is_of(const TensorView& matrix, int64_t version) const {
-    return version == version_ && same_bits(samples_, samples_of(matrix));
+    return version == version_ && has_samples(matrix, samples_);
   }
   std::span<const float> floats() const { return floats_; }
 
@@ -123,6 +143,7 @@ Registry& registry() {
 }  // namespace
 
 std::shared_ptr<const PackedWeight> find_or_pack(const Tensor& weight, const TensorView& right_operand) {
+  if (!counts_versions(weight)) return nullptr;
   Registry& all = registry();
   const Place place = place_of(right_operand);
   {
@@ -133,7 +154,6 @@ std::shared_ptr<const PackedWeight> find_or_pack(const Tensor& weight, const Ten
       return found->second.packed;
     }
   }
-  if (!counts_versions(weight)) return nullptr;
   auto packed = std::make_shared<const PackedWeight>(weight, right_operand, version_of(weight));
   all.made.fetch_add(1, std::memory_order_relaxed);
   int64_t number = -1;

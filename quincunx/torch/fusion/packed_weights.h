@@ -1,6 +1,7 @@
 // Packed forms of weights, kept for later products. One is used only for the very tensor it was made of, unchanged:
-// same memory and strides, same version counter, and the same numbers at a few places (a change through `.data` does
-// not count versions). An entry goes with its tensor: Python watches that, see quincunx::watch_weight.
+// same memory and strides, same version counter, and the same number at one place of each row and each column (a change
+// through `.data` does not count versions). An entry goes with its tensor: Python watches that, see
+// quincunx::watch_weight.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>

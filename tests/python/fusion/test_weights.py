@@ -276,3 +276,47 @@ def test_a_weight_that_two_products_share_is_packed_once(new_counts):
     assert_close(second, expected[1])
     assert len(products(regions)) == 2
     assert new_counts()["weights_packed"] == 1
+
+
+def test_a_change_of_any_row_or_column_through_data_is_seen():
+    module = Layer(lambda f, x, y: f(x)).eval()
+    compiled, arguments, weight = torch.compile(module, backend="quincunx"), inputs((3,)), module.linear.weight
+    changes = [lambda row=row: weight.data[row].add_(1) for row in range(0, weight.shape[0], 3)]
+    changes += [lambda column=column: weight.data[:, column].add_(1) for column in range(0, weight.shape[1], 3)]
+    changes += [lambda: weight.data.triu_(), lambda: weight.data.tril_()]
+    with torch.no_grad():
+        for change in changes:
+            compiled(*arguments)
+            change()
+            assert_close(compiled(*arguments), double_module(module)(*doubled(arguments)))
+
+
+def test_a_weight_read_as_it_is_and_transposed_is_packed_twice_and_kept(new_counts):
+    module, arguments = Layer(lambda f, x, y: f(x) @ f.weight, bias=False).eval(), inputs()
+    before = counters()["packed_weights_kept"]
+    compiled = torch.compile(module, backend="quincunx")
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(compiled(*arguments), double_module(module)(*doubled(arguments)))
+        assert new_counts()["weights_packed"] == 2
+        module.linear.weight.data = torch.randn_like(module.linear.weight)
+        compiled(*arguments)
+        assert counters()["packed_weights_kept"] == before + 2
+    del module, compiled
+    torch._dynamo.reset()
+    gc.collect()
+    assert counters()["packed_weights_kept"] == before
+
+
+def test_a_weight_of_inference_mode_on_memory_that_is_packed_already():
+    module, arguments = Layer(lambda f, x, y: f(x)).eval(), inputs()
+    with torch.no_grad():
+        torch.compile(module, backend="quincunx")(*arguments)
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        kept, other = module.linear.weight, Layer(lambda f, x, y: f(x)).eval()
+        shared = torch.empty(0).set_(kept.data.untyped_storage(), 0, kept.shape, kept.stride())
+        assert shared.is_inference()
+        other.linear.weight = nn.Parameter(shared, requires_grad=False)
+        actual = torch.compile(other, backend="quincunx")(*arguments)
+        assert_close(actual, double_module(other)(*doubled(arguments)))

@@ -1,5 +1,6 @@
 // Constraints and folders of the operations that arrange elements anew.
 #include "quincunx/compiler/dialect/mfuse.h"
+#include "quincunx/compiler/dialect/origin.h"
 #include "quincunx/compiler/dialect/shapes.h"
 
 namespace qx::mfuse {
@@ -38,7 +39,12 @@ mlir::LogicalResult ReshapeOp::verify() {
 }
 
 mlir::OpFoldResult ReshapeOp::fold(FoldAdaptor) {
-  if (auto inner = getInput().getDefiningOp<ReshapeOp>()) {
+  // A product inside a larger pattern equals no value of the source, its reshape does: both stay.
+  const auto hidesProduct = [](ReshapeOp inner) {
+    return inner.getInput().getDefiningOp<MatmulOp>() && sourceValue(inner.getInput()) < 0 &&
+           sourceValue(inner.getResult()) >= 0;
+  };
+  if (auto inner = getInput().getDefiningOp<ReshapeOp>(); inner && !hidesProduct(inner)) {
     getInputMutable().assign(inner.getInput());
     return getResult();
   }

@@ -119,6 +119,7 @@ struct SumPattern : ProductPattern<mfuse::BinaryOp> {
       MatmulOp product = matchProduct(match, value);
       if (!product) continue;
       if (!tensorTypeOf(other)) return match.reject("a scalar is added");
+      if (other == value) return match.reject("the product is added to itself");
       if (value.getType() != root.getType()) return match.reject("the sum broadcasts the product");
       Epilogue epilogue(product);
       if (mlir::Value bias = parameterOf(other, product.getType(), 1)) {
@@ -158,6 +159,7 @@ struct FactorPattern : ProductPattern<mfuse::BinaryOp> {
       if (other.getType() != root.getType() || value.getType() != root.getType()) {
         return match.reject("the factor is neither a number nor of the result's type");
       }
+      if (other == value) return match.reject("the product is its own factor");
       if (epilogue.multiplier || epilogue.residual) return match.reject("the product has a multiplier or a residual");
       epilogue.multiplier = other;
       return replace(match, root, product, epilogue, rewriter);
@@ -191,6 +193,7 @@ struct FactorPattern : ProductPattern<mfuse::BinaryOp> {
     Epilogue epilogue(product);
     if (!epilogue.endsWithBias()) return match.reject("the product has an activation, a multiplier or a residual");
     if (root.getRhs().getType() != root.getType()) return match.reject("up has not the result's type");
+    if (root.getRhs() == root.getLhs()) return match.reject("the product is its own gate");
     epilogue.activation = mfuse::UnaryKindAttr::get(rewriter.getContext(), activation);
     epilogue.multiplier = root.getRhs();
     return replace(match, root, product, epilogue, rewriter);

@@ -278,6 +278,33 @@ def test_a_weight_that_two_products_share_is_packed_once(new_counts):
     assert new_counts()["weights_packed"] == 1
 
 
+def test_products_one_after_the_other_are_each_a_region():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.gate, self.down = nn.Linear(20, 33), nn.Linear(20, 33, bias=False), nn.Linear(33, 20)
+
+        def forward(self, x):
+            x = x + self.down(functional.gelu(self.up(x)))
+            inner = functional.silu(self.gate(x)) * self.up(x)
+            return self.down(inner) + x, inner
+
+    module, x = Block().eval(), inputs()[0]
+    results, regions, reports = run(module, (x,))
+    for result, exact in zip(results, double_module(module)(x.double()), strict=True):
+        assert_close(result, exact)
+    assert [region.kind for region in regions] == ["product"] * 5
+    assert set(reports[0].left) <= {"aten.view.default", "aten._unsafe_view.default", "aten.transpose.int"}
+
+
+@pytest.mark.parametrize("finish", [lambda h: h * h, lambda h: h + h, lambda h: functional.silu(h) * h])
+def test_a_product_is_not_its_own_epilogue(finish):
+    module, arguments = Layer(lambda f, x, y: finish(f(x))).eval(), inputs()
+    result, regions, _ = run(module, arguments)
+    assert_close(result, double_module(module)(*doubled(arguments)))
+    assert len(products(regions)) == 1
+
+
 def test_a_change_of_any_row_or_column_through_data_is_seen():
     module = Layer(lambda f, x, y: f(x)).eval()
     compiled, arguments, weight = torch.compile(module, backend="quincunx"), inputs((3,)), module.linear.weight

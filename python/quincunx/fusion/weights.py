@@ -25,8 +25,8 @@ def find_weights(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in fixed if isinstance(node.meta.get("val"), torch.Tensor)]
 
 
-# For each watched tensor, by its id, the address of its memory and what lets go of the entries for that memory: two if it
-# is read as it is and transposed.
+# For each watched tensor, by its id, the address of its memory and what lets go of the entries for that memory: two
+# where it is read as it is and transposed.
 _watched: dict[int, tuple[int, list[weakref.finalize]]] = {}
 
 

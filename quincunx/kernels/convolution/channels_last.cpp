@@ -35,12 +35,13 @@ namespace {
 // Elements that one task copies: 64 KiB.
 constexpr int64_t kElementsPerTask = 16 << 10;
 
-// The step from pixel to pixel, if all are equally far apart; 0 otherwise.
+// The step from pixel to pixel, if all are equally far apart; 0 otherwise, and where an expanded view repeats pixels.
 int64_t pixel_step(const ImageLayout& layout, const SpatialSizes& sizes) {
   int64_t step = 0;
   int64_t expected = 0;
   for (int i = kMaxSpatialDims - 1; i >= 0; --i) {
     if (sizes[i] == 1) continue;
+    if (layout.strides[i] == 0) return 0;
     if (step == 0) step = expected = layout.strides[i];
     if (layout.strides[i] != expected) return 0;
     expected *= sizes[i];

@@ -51,5 +51,28 @@ TEST(CopyImages, MovesEveryElementBetweenAllLayouts) {
   });
 }
 
+// As torch's expand() gives them: step 0 along lines, planes or all of it.
+TEST(CopyImages, RepeatsExpandedPixels) {
+  const SpatialSizes sizes = {2, 3, 4};
+  const std::vector<float> source = normal_values(2 * 5 * 24, 2);
+  const std::vector<int64_t> shape = {2, 5, 2, 3, 4};
+  for (const SpatialSizes& steps : {SpatialSizes{3, 1, 0}, SpatialSizes{4, 0, 1}, SpatialSizes{0, 4, 1},
+                                    SpatialSizes{0, 0, 1}, SpatialSizes{0, 1, 0}, SpatialSizes{0, 0, 0}}) {
+    const ImageLayout from = {120, 24, steps};
+    for (const bool to_last : {false, true}) {
+      std::vector<float> target(source.size());
+      const TensorView view = strided_view(target.data(), DType::kFloat32, shape, strides_of(shape, to_last));
+      const ImageLayout to = layout_of(view);
+      copy_images(2, 5, sizes, source.data(), from, target.data(), to);
+      for (int64_t i = 0; i < count_of(shape); ++i) {
+        const int64_t image = i / 120, channel = i / 24 % 5, z = i / 12 % 2, y = i / 4 % 3, x = i % 4;
+        ASSERT_EQ(target[static_cast<size_t>(offset(to, image, channel, z, y, x))],
+                  source[static_cast<size_t>(offset(from, image, channel, z, y, x))])
+            << channel << ", " << z << ", " << y << ", " << x;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace qx::kernels

@@ -97,6 +97,19 @@ def test_applies_the_epilogue(activation):
     torch.testing.assert_close(y.double(), act(total + residual.double()), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("shape", [(2, 9, 6, 1), (2, 9, 1, 5), (2, 9, 1, 1)])
+def test_takes_expanded_images(shape):
+    x = torch.randn(shape).expand(2, 9, 6, 5)
+    residual = torch.randn(2, 4, *shape[2:]).expand(2, 4, 6, 5)
+    weight = torch.randn(4, 9, 3, 3)
+    expected = functional.conv2d(x.double(), weight.double(), padding=1) + residual.double()
+    for weights in (weight, torch.ops.quincunx.pack_convolution_weight(weight, exact=True)):
+        y = torch.ops.quincunx.convolution(
+            x, weights, padding=[1], residual=residual, weight_shape=weight.shape if weights is not weight else ()
+        )
+        torch.testing.assert_close(y.double(), expected, rtol=0, atol=1e-4)
+
+
 def test_padding_may_differ_by_side():
     x, weight = torch.randn(1, 3, 6, 5), torch.randn(4, 3, 3, 2)
     y = torch.ops.quincunx.convolution(x, weight, padding=[2, 0, 0, 1])

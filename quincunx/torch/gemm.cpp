@@ -53,7 +53,8 @@ Tensor pack_gated_weight(const Tensor& gate, const Tensor& up) {
 // The leading dimensions as one; copies only where the strides leave no other way.
 Tensor as_matrix(const Tensor& x) {
   if (x.dim() == 2) return x;
-  const std::array<int64_t, 2> shape{x.size(-1) == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)};
+  std::array<int64_t, 2> shape{1, x.size(-1)};
+  for (int64_t i = 0; i + 1 < x.dim(); ++i) shape[0] *= x.size(i);
   return torch::stable::reshape(x, shape);
 }
 

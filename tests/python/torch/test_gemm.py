@@ -95,6 +95,14 @@ def test_vectors_and_empty_batches():
     assert linear(torch.randn(0, 3), weight).shape == (0, 5)
 
 
+def test_no_features_give_an_empty_result():
+    x, empty = torch.randn(2, 3, 5), torch.randn(0, 5)
+    assert linear(x, empty).shape == (2, 3, 0)
+    assert linear(x[0, 0], empty, residual=torch.empty(0)).shape == (0,)
+    packed = torch.ops.quincunx.pack_gated_weight(empty, empty)
+    assert torch.ops.quincunx.gated_linear(x, packed, 0, residual=torch.empty(2, 3, 0)).shape == (2, 3, 0)
+
+
 def test_bad_input_names_the_argument():
     weight = torch.randn(5, 3)
     packed = torch.ops.quincunx.pack_linear_weight(weight)

@@ -95,11 +95,13 @@ def test_every_operator_of_models_has_one():
     # test_gemm.py and test_batched_gemm.py check those.
     others |= {"packed_linear_out", "pack_gated_weight", "gated_linear", "gram", "symmetric_polynomial"}
     others |= {"batched_gemm", "pack_grouped_weight", "grouped_linear"}
+    # test_convolution.py checks those; the size takes no tensor.
+    others |= {"convolution", "causal_convolution", "pack_convolution_weight", "packed_convolution_weight_size"}
     # test_decode_attention.py and the gradients in test_attention.py check those.
     others |= {"decode_attention", "paged_decode_attention"}
     others |= {"attention_backward", "variable_length_attention_backward"}
     # quincunx.fusion's, which another test of this process may have registered; its own tests check them.
-    others |= {"fused_region", "checked_region", "reference_region"}
+    others |= {"fused_region", "checked_region", "reference_region", "watch_weight"}
     assert registered - others == names
 
 

@@ -151,7 +151,7 @@ Result<PackedGroups> pack_groups(const TensorView& b, std::span<float> storage) 
                             std::to_string(storage.size()));
   }
   const int64_t each = b.size(0) == 0 ? 0 : size / b.size(0);
-  for (int64_t group = 0; group < b.size(0); ++group) {
+  for (int64_t group = 0; each > 0 && group < b.size(0); ++group) {
     QX_RETURN_IF_ERROR(
         pack_b(part(b, 3, group), storage.subspan(static_cast<size_t>(group * each), static_cast<size_t>(each)))
             .status());

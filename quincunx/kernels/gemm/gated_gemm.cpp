@@ -48,8 +48,10 @@ Result<PackedGatedMatrix> pack_gated(const TensorView& gate, const TensorView& u
   if (may_overlap(gate, packed) || may_overlap(up, packed)) {
     return invalid_argument("storage: overlaps gate or up in memory; expected a buffer of its own");
   }
-  pack_every_second_panel(gate, storage.data());
-  pack_every_second_panel(up, storage.data() + gate.size(0) * kPanelColumns);
+  if (size > 0) {
+    pack_every_second_panel(gate, storage.data());
+    pack_every_second_panel(up, storage.data() + gate.size(0) * kPanelColumns);
+  }
   return PackedGatedMatrix{storage.data(), gate.size(0), gate.size(1)};
 }
 

@@ -48,7 +48,7 @@ Result<PackedMatrix> pack_b(const TensorView& b, std::span<float> storage) {
   if (may_overlap(b, packed)) {
     return invalid_argument("storage: overlaps b " + b.to_string() + " in memory; expected a buffer of its own");
   }
-  pack_panels({b.data_as<const float>(), b.stride(0), b.stride(1)}, b.size(0), b.size(1), storage.data());
+  if (size > 0) pack_panels({b.data_as<const float>(), b.stride(0), b.stride(1)}, b.size(0), b.size(1), storage.data());
   return PackedMatrix{storage.data(), b.size(0), b.size(1)};
 }
 

@@ -122,6 +122,13 @@ TEST_F(GemmArguments, PackedSizeIsPaddedAndChecked) {
   expect_error(packed_matrix_size(-1, 4).status(), StatusCode::kInvalidArgument, "must not be negative");
 }
 
+// Its columns take no memory, so any number may come; walking over them would take hours.
+TEST_F(GemmArguments, PackingNothingTakesNoTime) {
+  const Result<PackedMatrix> packed = pack_b(view(memory_.data(), 0, int64_t{1} << 44), {});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ(packed.value().columns, int64_t{1} << 44);
+}
+
 TEST_F(GemmArguments, PackingNeedsRoomOfItsOwn) {
   std::vector<float> storage(3 * 16 - 1);
   expect_error(pack_b(b_, storage).status(), StatusCode::kInvalidArgument, "storage: expected 48 floats");

@@ -10,35 +10,11 @@
 
 #include <cstdint>
 
+#include "quincunx/kernels/gemm/pack-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// target[j * target_stride + i] = source[i * source_stride + j] for four i and four j.
-HWY_INLINE void TransposeFour(const float* source, int64_t source_stride, float* target, int64_t target_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int64_t j = 0; j < 4; ++j) {
-    for (int64_t i = 0; i < 4; ++i) target[j * target_stride + i] = source[i * source_stride + j];
-  }
-#else
-  const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 2> pairs;
-  const auto row0 = hn::LoadU(d, source);
-  const auto row1 = hn::LoadU(d, source + source_stride);
-  const auto row2 = hn::LoadU(d, source + 2 * source_stride);
-  const auto row3 = hn::LoadU(d, source + 3 * source_stride);
-  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, row0, row1));
-  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, row2, row3));
-  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, row0, row1));
-  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, row2, row3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, target);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, target + target_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, target + 2 * target_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, target + 3 * target_stride);
-#endif
-}
-
 // target[j * target_stride + i] = source[i * source_stride + j] for i < rows, j < columns.
 inline void TransposeRows(const float* source, int64_t source_stride, int64_t rows, int64_t columns, float* target,
                           int64_t target_stride) {
@@ -49,7 +25,7 @@ inline void TransposeRows(const float* source, int64_t source_stride, int64_t ro
     const int64_t end = first + 16 < whole_columns ? first + 16 : whole_columns;
     for (int64_t i = 0; i < whole_rows; i += 4) {
       for (int64_t j = first; j < end; j += 4) {
-        TransposeFour(source + i * source_stride + j, source_stride, target + j * target_stride + i, target_stride);
+        Transpose4x4(source + i * source_stride + j, source_stride, target + j * target_stride + i, target_stride);
       }
     }
   }

@@ -119,6 +119,7 @@ Tensor packed_linear(const Tensor& x, const Tensor& packed, int64_t out_features
                      const std::string& activation, const std::optional<Tensor>& residual, double scale,
                      const std::optional<Tensor>& row_scale) {
   check_input(x);
+  value_or_throw(kernels::packed_matrix_size(x.size(-1), out_features));  // before memory for so many features
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   shape.back() = out_features;
   Tensor result = torch::stable::new_empty(x, shape);

@@ -111,6 +111,10 @@ def test_bad_input_names_the_argument():
         op(torch.randn(2, 3, dtype=torch.float64), packed, 5)
     with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: packed: expected the 64 contiguous floats"):
         op(torch.randn(2, 4), packed, 5)
+    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: shape: .* \\[3, -1\\]"):
+        op(torch.randn(2, 3), packed, -1)
+    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: shape: .* overflow"):
+        op(torch.randn(2, 3), packed, 2**62)
     with pytest.raises(RuntimeError, match="bias: expected \\[5\\], got float32\\[4\\]"):
         op(torch.randn(2, 3), packed, 5, bias=torch.randn(4))
     with pytest.raises(RuntimeError, match='activation: expected .* got "tanh"'):

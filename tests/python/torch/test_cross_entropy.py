@@ -49,6 +49,14 @@ def test_an_ignored_index_may_be_a_class_and_int32_targets_will_do():
     assert loss.isnan()
 
 
+def test_a_second_derivative_is_refused():
+    logits = torch.randn(4, 5, requires_grad=True)
+    loss, _ = torch.ops.quincunx.cross_entropy(logits, torch.tensor([1, 0, 1, 4]))
+    (gradient,) = torch.autograd.grad(loss, logits, create_graph=True)
+    with pytest.raises(NotImplementedError, match="cross_entropy: expected one differentiation"):
+        gradient.pow(2).sum().backward()
+
+
 def test_a_training_step_compiles():
     weight = torch.randn(11, 8, requires_grad=True)
     x, target = torch.randn(5, 8), torch.tensor([1, 2, 3, 10, 0])

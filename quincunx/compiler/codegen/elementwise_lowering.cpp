@@ -148,6 +148,18 @@ int32_t lowerPower(LoopProgram& program, mlir::Value exponent, int32_t x, int32_
   return program.add(Opcode::kPow, dtype, x, power);
 }
 
+DType comparedDType(mlir::Operation* op) {
+  const auto tensor = llvm::find_if_not(op->getOperands(), isScalarOperand);
+  return tensor == op->operand_end() ? DType::kFloat32 : elementDType((*tensor).getType());
+}
+
+// What memory would hold. A maximum that was stored is equal to the element that it is of, which a gradient asks.
+int32_t asStored(LoopProgram& program, int32_t value, DType dtype) {
+  const DType carried = program.code[static_cast<size_t>(value)].dtype;
+  if (computeType(dtype) == dtype || carried == dtype) return value;
+  return program.add(Opcode::kCast, carried, program.add(Opcode::kCast, dtype, value));
+}
+
 }  // namespace
 
 DType computeType(DType dtype) {
@@ -205,7 +217,9 @@ int32_t lowerElementwise(LoopProgram& program, mlir::Operation* op, llvm::ArrayR
   }
   const DType dtype = program.code[operands[0]].dtype;
   if (auto compare = llvm::dyn_cast<mf::CompareOp>(op)) {
-    return program.add(opcodeOf(compare.getPredicate()), DType::kBool, operands[0], operands[1]);
+    const DType compared = comparedDType(op);
+    const int32_t lhs = asStored(program, operands[0], compared);
+    return program.add(opcodeOf(compare.getPredicate()), DType::kBool, lhs, asStored(program, operands[1], compared));
   }
   auto binary = llvm::cast<mf::BinaryOp>(op);
   if (binary.getKind() == mf::BinaryKind::pow) return lowerPower(program, binary.getRhs(), operands[0], operands[1]);

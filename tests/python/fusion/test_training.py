@@ -73,3 +73,21 @@ def test_layers_compiled_under_fsdp2_on_mccl_with_checkpoints(tmp_path, child_en
     assert found["checkpointed"] == pytest.approx(found["eager"], rel=LOSS_RELATIVE, abs=0)
     assert found["counters"]["regions_run"] > 0
     assert found["counters"]["regions_run_by_aten"] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_maximum_that_was_stored_is_found_again_by_its_gradient(dtype):
+    def function(x, weight):
+        return (x + weight).amax(0), (x - weight).mean(1), x.abs().sum()
+
+    generator = torch.Generator().manual_seed(3)
+    x, weight = torch.randn(5, 24, generator=generator).to(dtype), torch.randn(24, generator=generator).to(dtype)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="quincunx")
+    leaf = x.clone().requires_grad_()
+    maximum, mean, total = compiled(leaf, weight.requires_grad_())
+    (maximum.sum() + mean.sum() + total).backward()
+    # The sum's rounding decides which element is the largest: the exact gradient of the rounded sum.
+    chosen = ((x + weight) == (x + weight).amax(0)).double()
+    expected = chosen / chosen.sum(0) + 1 / 24 + x.double().sign()
+    assert torch.allclose(leaf.grad.double(), expected, rtol=0, atol=4 * torch.finfo(dtype).eps)

@@ -21,6 +21,9 @@ def find_weights(graph: fx.Graph) -> list[fx.Node]:
     metadata = context.fw_metadata if context is not None else None
     if metadata is None:
         return []
+    # FSDP gathers the parameters anew at each call and frees them after it: a packed copy would keep what it frees.
+    if any(guard.is_fsdp_module() for guard in context.guards_context.dynamo_guards):
+        return []
     fixed = [placeholders[index] for index in metadata.static_input_indices if index < len(placeholders)]
     return [node for node in fixed if isinstance(node.meta.get("val"), torch.Tensor)]
 

@@ -35,15 +35,18 @@ def sharded_model(*, compiled: bool, checkpointed: bool) -> torch.nn.Module:
 
 
 def losses(model: torch.nn.Module, num_steps: int) -> list[float]:
+    """Of each step, and of an evaluation after them."""
     generator = torch.Generator().manual_seed(dist.get_rank())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     result = []
-    for _ in range(num_steps):
+    for step in range(num_steps + 1):
         tokens = torch.randint(0, CONFIG.vocab_size, (2, 17), generator=generator)
-        loss = functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        with torch.set_grad_enabled(step < num_steps):
+            loss = functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        if step < num_steps:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
         total = loss.detach().clone()
         dist.all_reduce(total)
         result.append(total.item())

@@ -24,14 +24,14 @@ constexpr int64_t RoundedUp(int64_t count) { return (count + 15) / 16 * 16; }
 // Floats from row to row of PanelBlock::block.
 constexpr int64_t kBlockStride = kMaxTilePanels * kChannelBlock;
 
-// Cuts an item's workspace into parts of 64 bytes' alignment.
+// Cuts an item's workspace into parts of 64 bytes' alignment; without memory it counts.
 class Parts {
  public:
   explicit Parts(float* memory) : memory_(memory) {}
   int64_t used() const { return used_; }
   template <typename T>
   T* take(int64_t count) {
-    float* part = memory_ + used_;
+    float* part = memory_ == nullptr ? nullptr : memory_ + used_;
     used_ += RoundedUp((count * static_cast<int64_t>(sizeof(T)) + 3) / 4);
     return reinterpret_cast<T*>(part);
   }

@@ -108,6 +108,7 @@ void pack_group_column(const float* values, int64_t count, int64_t column, Weigh
 
 // The panel of a matrix of zeros.
 void clear_panel(WeightFormat format, int64_t inner, uint8_t* panel) {
+  if (panel_bytes(format, inner) == 0) return;
   std::memset(panel, 0, static_cast<size_t>(panel_bytes(format, inner)));
   if (format == WeightFormat::kInt8) std::memset(panel, kInt8Zero, static_cast<size_t>(int8_scales_offset(inner)));
   if (!is_grouped(format)) return;
@@ -146,6 +147,7 @@ Status refused_column(const float* values, int64_t count, int64_t column, Weight
 }
 
 void load_column(const TensorView& weight, int64_t column, float* values) {
+  if (weight.size(0) == 0) return;  // without data
   const int64_t bytes = dtype_size_bytes(weight.dtype());
   load_row_as_f32(weight.dtype(), weight.data_as<const char>() + column * weight.stride(1) * bytes, weight.stride(0),
                   weight.size(0), values);

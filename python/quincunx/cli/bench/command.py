@@ -31,7 +31,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("capability", metavar="CAPABILITY", help=f"{known}, or all")
     parser.add_argument("--quick", action="store_true", help="every row, fewer repeats: at most ten minutes")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write one object a row")
-    parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="write a Markdown page, as `make bench`")
+    parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="write into a Markdown page")
     parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="draw the kernels under the machine's limits")
     options = parser.parse_args(arguments)
     if options.capability not in (*CAPABILITIES, "all"):

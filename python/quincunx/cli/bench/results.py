@@ -36,24 +36,33 @@ def _line(texts: list[str]) -> str:
     return "| " + " | ".join(text.replace("|", "/").replace("\n", " ") for text in texts) + " |"
 
 
-def _section(capability: str, rows: list[Row]) -> list[str]:
-    lines = [f"## {capability}", "", summary(rows), "", _line(list(HEADINGS)), _line(["---"] * len(HEADINGS))]
+_INTRODUCTION = """# Measured figures
+
+Written by `qx bench`, never by hand. What the columns mean: [docs/benchmarks.md](../docs/benchmarks.md).
+"""
+
+
+def _section(capability: str, machine: dict[str, str], command: str, rows: list[Row]) -> str:
+    lines = [f"## {capability}", "", *(f"- {what}: {value}" for what, value in machine.items())]
+    lines += [f"- command: `{command}`", "", summary(rows), "", _line(list(HEADINGS)), _line(["---"] * len(HEADINGS))]
     lines += [_line(cells(row)) for row in rows]
     notes = [f"- {row.name}: {row.note.splitlines()[0]}" for row in rows if row.note]
-    return [*lines, "", *notes, *([""] if notes else [])]
+    return "\n".join([*lines, *(["", *notes] if notes else []), ""])
+
+
+def _sections_of(page: str) -> dict[str, str]:
+    """By capability, in the page's order."""
+    sections = page.split("\n## ")[1:]
+    return {text.splitlines()[0]: f"## {text.rstrip()}\n" for text in sections}
 
 
 def write_markdown(path: pathlib.Path, machine: dict[str, str], command: str, rows: list[Row]) -> None:
-    """All rows, those that miss their demand too, under the machine, date, commit and command."""
-    lines = [
-        "# Measured figures",
-        "",
-        "Written by `make bench`, never by hand. What the columns mean: [docs/benchmarks.md](../docs/benchmarks.md).",
-        "",
-        *(f"- {what}: {value}" for what, value in machine.items()),
-        f"- command: `{command}`",
-        "",
-    ]
+    """All rows, those that miss their demand too, each capability under the machine, date, commit and command.
+
+    Capabilities of which `rows` has none keep what the page says of them.
+    """
+    sections = _sections_of(path.read_text()) if path.exists() else {}
     for capability in dict.fromkeys(row.capability for row in rows):
-        lines += _section(capability, [row for row in rows if row.capability == capability])
-    _replace(path, "\n".join(lines).rstrip() + "\n")
+        of_it = [row for row in rows if row.capability == capability]
+        sections[capability] = _section(capability, machine, command, of_it)
+    _replace(path, "\n".join([_INTRODUCTION, *sections.values()]))

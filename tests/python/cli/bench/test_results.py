@@ -42,6 +42,21 @@ def test_page_names_the_machine_and_keeps_the_misses(tmp_path, rows):
     assert len({line.count("|") for line in table}) == 1
 
 
+def test_page_keeps_the_capabilities_that_were_not_measured(tmp_path, rows):
+    path = tmp_path / "RESULTS.md"
+    write_markdown(path, {"commit": "first"}, "qx bench some", rows)
+    other = [judge("other", Measurement("row", "fast", "s", [1.0], {"peer": [3.0]}), None)]
+    write_markdown(path, {"commit": "second"}, "qx bench other", other)
+    write_markdown(path, {"commit": "third"}, "qx bench some", rows[:1])
+    text = path.read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## some", "## other"]
+    commits = [line for line in text.splitlines() if line.startswith("- commit")]
+    assert commits == ["- commit: third", "- commit: second"]
+    assert "slow" not in text
+    assert text.count("# Measured figures") == 1
+    assert "| fast | 1 |" in text
+
+
 def test_summary_counts_the_verdicts(rows):
     assert summary(rows) == "1 pass, 1 miss, 1 missing"
     assert summary([]) == "no rows"

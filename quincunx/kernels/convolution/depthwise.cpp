@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quincunx/base/unroll.h"
 #include "quincunx/kernels/convolution/convolution_problem.h"
 #include "quincunx/kernels/gemm/workspace.h"
 #include "quincunx/parallel/parallel_for.h"
@@ -32,14 +33,6 @@ struct DepthwiseRow {
 };
 
 }  // namespace qx::kernels
-#endif
-
-// Loops over sums must vanish, or the sums are kept in memory.
-#undef QX_UNROLL
-#if defined(__clang__)
-#define QX_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QX_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 HWY_BEFORE_NAMESPACE();

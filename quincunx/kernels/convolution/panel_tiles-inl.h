@@ -10,15 +10,8 @@
 
 #include <cstdint>
 
+#include "quincunx/base/unroll.h"
 #include "quincunx/kernels/convolution/convolution_problem.h"
-
-// Loops over sums must vanish, or the sums are kept in memory.
-#undef QX_UNROLL
-#if defined(__clang__)
-#define QX_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QX_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "quincunx/kernels/low_precision_gemm/unroll.h"
+#include "quincunx/base/unroll.h"
 #include "quincunx/kernels/low_precision_gemm/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,10 +49,10 @@ void WidenPanel(const WeightRows& rows, int64_t panel, float* HWY_RESTRICT widen
       scales = row + Format::kRowsPerGroup * Format::kRowBytes;
       left_in_group = Format::kRowsPerGroup;
     }
-    QX_UNROLL_TILE for (int first = 0; first < kWeightPanelColumns; first += kLanes) {
+    QX_UNROLL for (int first = 0; first < kWeightPanelColumns; first += kLanes) {
       ColumnVector weights[Format::kDepth];
       Format::Widen(d, row, first, Format::Scale(d, scales, first), weights);
-      QX_UNROLL_TILE for (int k = 0; k < Format::kDepth; ++k) {
+      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
         hn::StoreU(weights[k], d, widened + k * kWeightPanelColumns + first);
       }
     }
@@ -89,17 +89,17 @@ HWY_INLINE void MultiplyRow(const uint8_t* row, const uint8_t* scales, int64_t p
   };
   if constexpr (Format::kDepth == 1) {
     ColumnVector weights[kVectors][1];
-    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) widen(v, weights[v]);
-    QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) widen(v, weights[v]);
+    QX_UNROLL for (int r = 0; r < kRows; ++r) {
       const ColumnVector element = hn::Set(d, a[r]);
-      QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) { sums[r][v] = hn::MulAdd(element, weights[v][0], sums[r][v]); }
+      QX_UNROLL for (int v = 0; v < kVectors; ++v) { sums[r][v] = hn::MulAdd(element, weights[v][0], sums[r][v]); }
     }
   } else {
-    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
       ColumnVector weights[Format::kDepth];
       widen(v, weights);
-      QX_UNROLL_TILE for (int k = 0; k < Format::kDepth; ++k) {
-        QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+      QX_UNROLL for (int k = 0; k < Format::kDepth; ++k) {
+        QX_UNROLL for (int r = 0; r < kRows; ++r) {
           sums[r][v] = hn::MulAdd(hn::Set(d, a[k * kRows + r]), weights[k], sums[r][v]);
         }
       }
@@ -117,9 +117,7 @@ void MultiplyTile(const ConvertedOperands& operands) {
   constexpr bool kReadsBuffer = std::is_same_v<Format, WidenedFloat32>;
   [[maybe_unused]] constexpr int64_t kAheadBytes = 8 * kPanelRowBytes;
   ColumnVector sums[kRows][kVectors];
-  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
-  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
   const float* HWY_RESTRICT a = operands.a;
   const WeightRows& b = operands.b;
   const uint8_t* HWY_RESTRICT row = b.panels + RowOffset<Format>(b.row_begin);
@@ -127,8 +125,8 @@ void MultiplyTile(const ConvertedOperands& operands) {
   int64_t left_in_group = 0;
   [[maybe_unused]] const uint8_t* next = operands.next != nullptr ? operands.next : row;
   if constexpr (kReadsBuffer) {
-    QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
-      QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) {
+    QX_UNROLL for (int r = 0; r < kRows; ++r) {
+      QX_UNROLL for (int p = 0; p < kPanels; ++p) {
         __builtin_prefetch(operands.c + r * operands.c_row_stride + p * kWeightPanelColumns);
       }
     }
@@ -139,7 +137,7 @@ void MultiplyTile(const ConvertedOperands& operands) {
       left_in_group = Format::kRowsPerGroup;
     }
     if constexpr (kReadsBuffer) {
-      QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) __builtin_prefetch(row + p * b.panel_stride + kAheadBytes);
+      QX_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(row + p * b.panel_stride + kAheadBytes);
       __builtin_prefetch(next, 0, 2);
       next += operands.next_step;
     }
@@ -148,8 +146,8 @@ void MultiplyTile(const ConvertedOperands& operands) {
     row += Format::kRowBytes;
     if (Format::kRowsPerGroup != 0 && --left_in_group == 0) row += kGroupScaleBytes;
   }
-  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL_TILE for (int v = 0; v < kVectors; ++v) {
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
       float* c = operands.c + r * operands.c_row_stride + v * kLanes;
       hn::StoreU(operands.accumulate ? hn::Add(hn::LoadU(d, c), sums[r][v]) : sums[r][v], d, c);
     }

@@ -1,7 +1,7 @@
 #include <immintrin.h>
 
+#include "quincunx/base/unroll.h"
 #include "quincunx/kernels/low_precision_gemm/dot_tile.h"
-#include "quincunx/kernels/low_precision_gemm/unroll.h"
 
 namespace qx::kernels {
 namespace dot_avx512bf16 {
@@ -11,25 +11,25 @@ namespace {
 template <int kRows, int kPanels>
 void multiply(const DotTile& tile) {
   __m512 sums[kRows][kPanels];
-  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) sums[r][p] = _mm512_setzero_ps();
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int p = 0; p < kPanels; ++p) sums[r][p] = _mm512_setzero_ps();
   }
   const int32_t* a = tile.a;
   const uint8_t* b = tile.b;
   for (int64_t i = tile.num_rows_of_b; i != 0; --i) {
     __m512bh weights[kPanels];
-    QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) {
+    QX_UNROLL for (int p = 0; p < kPanels; ++p) {
       weights[p] = (__m512bh)_mm512_loadu_si512(b + p * tile.panel_stride);
     }
-    QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int r = 0; r < kRows; ++r) {
       const __m512bh pair = (__m512bh)_mm512_set1_epi32(a[r]);
-      QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) sums[r][p] = _mm512_dpbf16_ps(sums[r][p], weights[p], pair);
+      QX_UNROLL for (int p = 0; p < kPanels; ++p) sums[r][p] = _mm512_dpbf16_ps(sums[r][p], weights[p], pair);
     }
     a += kRows;
     b += 64;
   }
-  QX_UNROLL_TILE for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL_TILE for (int p = 0; p < kPanels; ++p) {
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int p = 0; p < kPanels; ++p) {
       float* c = tile.c + r * tile.c_row_stride + 16 * p;
       const __m512 sum = sums[r][p];
       _mm512_storeu_ps(c, tile.accumulate ? _mm512_add_ps(_mm512_loadu_ps(c), sum) : sum);

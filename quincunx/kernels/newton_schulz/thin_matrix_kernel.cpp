@@ -7,13 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-// Loops over sums must vanish, or the sums are kept in memory.
-#undef QX_UNROLL
-#if defined(__clang__)
-#define QX_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QX_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "quincunx/base/unroll.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels::thin_matrix_kernel {

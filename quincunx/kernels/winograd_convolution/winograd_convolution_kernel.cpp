@@ -49,18 +49,18 @@ void TransformInputTile(const float* HWY_RESTRICT x, int64_t row_stride, int64_t
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t lane = 0; lane < kWinogradPanel; lane += lanes) {
     V rows[kInputs][kInputs];
-    QX_WINOGRAD_UNROLL for (int j = 0; j < kInputs; ++j) {
+    QX_UNROLL for (int j = 0; j < kInputs; ++j) {
       V column[kInputs], transformed[kInputs];
-      QX_WINOGRAD_UNROLL for (int i = 0; i < kInputs; ++i) {
+      QX_UNROLL for (int i = 0; i < kInputs; ++i) {
         column[i] = hn::LoadU(d, x + i * row_stride + j * pixel_stride + lane);
       }
       Transform::Input(d, column, transformed);
-      QX_WINOGRAD_UNROLL for (int i = 0; i < kInputs; ++i) rows[i][j] = transformed[i];
+      QX_UNROLL for (int i = 0; i < kInputs; ++i) rows[i][j] = transformed[i];
     }
-    QX_WINOGRAD_UNROLL for (int i = 0; i < kInputs; ++i) {
+    QX_UNROLL for (int i = 0; i < kInputs; ++i) {
       V transformed[kInputs];
       Transform::Input(d, rows[i], transformed);
-      QX_WINOGRAD_UNROLL for (int j = 0; j < kInputs; ++j) {
+      QX_UNROLL for (int j = 0; j < kInputs; ++j) {
         hn::StoreU(transformed[j], d, v + (i * kInputs + j) * position_stride + lane);
       }
     }
@@ -131,18 +131,18 @@ void TransformOutputTile(const float* HWY_RESTRICT m, int64_t position_stride, i
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t column = 0; column < columns; column += lanes) {
     V rows[kOutputs][kInputs];
-    QX_WINOGRAD_UNROLL for (int j = 0; j < kInputs; ++j) {
+    QX_UNROLL for (int j = 0; j < kInputs; ++j) {
       V products[kInputs], transformed[kOutputs];
-      QX_WINOGRAD_UNROLL for (int i = 0; i < kInputs; ++i) {
+      QX_UNROLL for (int i = 0; i < kInputs; ++i) {
         products[i] = hn::LoadU(d, m + (i * kInputs + j) * position_stride + column);
       }
       Transform::Output(d, products, transformed);
-      QX_WINOGRAD_UNROLL for (int i = 0; i < kOutputs; ++i) rows[i][j] = transformed[i];
+      QX_UNROLL for (int i = 0; i < kOutputs; ++i) rows[i][j] = transformed[i];
     }
-    QX_WINOGRAD_UNROLL for (int i = 0; i < kOutputs; ++i) {
+    QX_UNROLL for (int i = 0; i < kOutputs; ++i) {
       V transformed[kOutputs];
       Transform::Output(d, rows[i], transformed);
-      QX_WINOGRAD_UNROLL for (int j = 0; j < kOutputs; ++j) {
+      QX_UNROLL for (int j = 0; j < kOutputs; ++j) {
         hn::StoreU(transformed[j], d, y + (i * kOutputs + j) * columns + column);
       }
     }

@@ -11,15 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "quincunx/base/unroll.h"
 #include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
-
-// Loops over sums must vanish, or the sums are kept in memory.
-#undef QX_WINOGRAD_UNROLL
-#if defined(__clang__)
-#define QX_WINOGRAD_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QX_WINOGRAD_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
@@ -56,9 +49,7 @@ void MultiplyWinogradTile(const WinogradTileOperands& operands) {
   constexpr int kVectorsPerPanel = static_cast<int>(kWinogradPanel) / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   V sums[kRows][kVectors];
-  QX_WINOGRAD_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_WINOGRAD_UNROLL for (int i = 0; i < kVectors; ++i) sums[r][i] = hn::Zero(d);
-  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int i = 0; i < kVectors; ++i) sums[r][i] = hn::Zero(d); }
   const float* HWY_RESTRICT block = operands.v;
   const float* HWY_RESTRICT u = operands.u;
   const int64_t panel_stride = operands.panel_stride;
@@ -67,21 +58,21 @@ void MultiplyWinogradTile(const WinogradTileOperands& operands) {
     const float* HWY_RESTRICT v = block;
     for (int64_t k = std::min(left, kWinogradPanel); k != 0; --k) {
       V row[kVectors];
-      QX_WINOGRAD_UNROLL for (int i = 0; i < kVectors; ++i) {
+      QX_UNROLL for (int i = 0; i < kVectors; ++i) {
         row[i] = hn::LoadU(d, u + (i / kVectorsPerPanel) * panel_stride + (i % kVectorsPerPanel) * kLanes);
       }
-      QX_WINOGRAD_UNROLL for (int r = 0; r < kRows; ++r) {
+      QX_UNROLL for (int r = 0; r < kRows; ++r) {
         const V element = hn::Set(d, v[r * kWinogradPanel]);
-        QX_WINOGRAD_UNROLL for (int i = 0; i < kVectors; ++i) sums[r][i] = hn::MulAdd(element, row[i], sums[r][i]);
+        QX_UNROLL for (int i = 0; i < kVectors; ++i) sums[r][i] = hn::MulAdd(element, row[i], sums[r][i]);
       }
       ++v;
       u += kWinogradPanel;
     }
     block += kRows * kWinogradPanel;
   }
-  QX_WINOGRAD_UNROLL for (int r = 0; r < kRows; ++r) {
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
     float* HWY_RESTRICT m = operands.m + r * operands.m_row_stride;
-    QX_WINOGRAD_UNROLL for (int i = 0; i < kVectors; ++i) hn::StoreU(sums[r][i], d, m + i * kLanes);
+    QX_UNROLL for (int i = 0; i < kVectors; ++i) hn::StoreU(sums[r][i], d, m + i * kLanes);
   }
 }
 

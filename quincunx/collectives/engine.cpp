@@ -78,19 +78,44 @@ void Engine::remove_group(Group& group) {
   closed_groups_.insert(group.id());
 }
 
-void Engine::attach_peer(int rank, std::unique_ptr<Link> link) {
+void Engine::set_present(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  peer.channel = std::make_unique<PeerChannel>(rank, std::move(link), *this);
+  if (peer.state != PeerState::kConnecting) return;
   peer.state = PeerState::kUp;
   peer.text.clear();
   for (auto& [id, group] : groups_) group->on_peer_up(rank);
   wake_waiters();
 }
 
+PeerChannel& Engine::channel_of(int rank) {
+  auto& channel = peers_[static_cast<size_t>(rank)].channel;
+  if (!channel) channel = std::make_unique<PeerChannel>(rank, *this);
+  return *channel;
+}
+
+void Engine::attach_link(int rank, std::unique_ptr<Link> link) {
+  channel_of(rank).attach(std::move(link));
+  set_present(rank);
+  if (driven_) doorbell_->ring();
+}
+
+bool Engine::has_link(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return peer.channel && peer.channel->has_link();
+}
+
+void Engine::want_link(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.wanted || rank == rank_ || provider_ == nullptr || has_link(rank)) return;
+  peer.wanted = true;
+  provider_->want(rank);
+}
+
 void Engine::lose_peer(int rank, const std::string& reason) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (peer.state == PeerState::kLost) return;
-  while (peer.channel && poll_peer(rank)) {
+  if (provider_ != nullptr) provider_->look();
+  while (has_link(rank) && poll_peer(rank)) {
   }
   if (peer.state == PeerState::kLost) return;
   peer.state = PeerState::kLost;
@@ -102,13 +127,15 @@ void Engine::lose_peer(int rank, const std::string& reason) {
 
 std::string_view Engine::transport_of(int rank) const {
   const Peer& peer = peers_[static_cast<size_t>(rank)];
-  return peer.channel ? peer.channel->link().name() : "none";
+  return has_link(rank) ? peer.channel->link()->name() : "none";
 }
 
 void Engine::post(int rank, const FrameHeader& header, std::span<const std::byte> first,
                   std::span<const std::byte> second) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (peer.state == PeerState::kUp && peer.channel) peer.channel->post(header, first, second);
+  if (peer.state != PeerState::kUp || rank == rank_) return;
+  channel_of(rank).post(header, first, second);
+  want_link(rank);
 }
 
 bool Engine::poll_peer(int rank) {
@@ -125,16 +152,16 @@ bool Engine::poll_peer(int rank) {
 
 bool Engine::poll() {
   bool moved = false;
+  if (provider_ != nullptr) provider_->look();
   for (int r = 0; r < world_size(); ++r) {
-    Peer& peer = peers_[static_cast<size_t>(r)];
-    if (peer.channel && peer.state == PeerState::kUp && poll_peer(r)) moved = true;
+    if (has_link(r) && peer_state(r) == PeerState::kUp && poll_peer(r)) moved = true;
   }
   return moved;
 }
 
 void Engine::flush() {
-  for (Peer& peer : peers_) {
-    if (peer.channel && peer.state == PeerState::kUp) peer.channel->pump_out();
+  for (int r = 0; r < world_size(); ++r) {
+    if (has_link(r) && peer_state(r) == PeerState::kUp) peers_[static_cast<size_t>(r)].channel->pump_out();
   }
 }
 
@@ -247,7 +274,9 @@ bool Engine::has_unsent() const {
 void Engine::say_goodbye() {
   FrameHeader header;
   header.kind = FrameKind::kGoodbye;
-  for (int r = 0; r < world_size(); ++r) post(r, header, {});
+  for (int r = 0; r < world_size(); ++r) {
+    if (has_link(r)) post(r, header, {});
+  }
   flush();
 }
 

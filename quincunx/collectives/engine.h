@@ -19,6 +19,16 @@
 
 namespace qx::collectives {
 
+// Opens links. Calls come under the engine's lock; links are given to Engine::attach_link, also from within a call.
+class LinkProvider {
+ public:
+  virtual ~LinkProvider() = default;
+  // A frame waits for a link to this rank: asked once for each, and not for a rank that has one.
+  virtual void want(int rank) = 0;
+  // Attaches the links that peers have opened from their side. Part of every look at the links: cheap where none has.
+  virtual void look() = 0;
+};
+
 class Engine final : public FrameHandler, public std::enable_shared_from_this<Engine> {
  public:
   enum class PeerState { kConnecting, kUp, kLost };
@@ -54,7 +64,13 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   // --- under a Guard ---
   void add_group(Group& group);
   void remove_group(Group& group);
-  void attach_peer(int rank, std::unique_ptr<Link> link);
+  // The peer is known to be there: groups may begin. Its link comes with the first frame for or from it.
+  void set_present(int rank);
+  // Also makes the peer present.
+  void attach_link(int rank, std::unique_ptr<Link> link);
+  bool has_link(int rank) const;
+  // Has the link opened where there is none: for bytes that come without a posted frame before them.
+  void want_link(int rank);
   // The peer's connection has ended: what it sent before is still read.
   void lose_peer(int rank, const std::string& reason);
   void set_connect_state(int rank, std::string state) { peers_[static_cast<size_t>(rank)].text = std::move(state); }
@@ -63,6 +79,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   const std::string& peer_text(int rank) const { return peers_[static_cast<size_t>(rank)].text; }
   bool peer_has_left(int rank) const { return peers_[static_cast<size_t>(rank)].left; }
   std::string_view transport_of(int rank) const;
+  // Waits for a link where the peer has none; dropped where it is not present or lost.
   void post(int rank, const FrameHeader& header, std::span<const std::byte> first,
             std::span<const std::byte> second = {});
   // Moves what can be moved on all links, once; true where anything moved.
@@ -78,7 +95,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   bool has_active_operations() const { return active_operations_ > 0; }
   // True where bytes for a peer have not left this process.
   bool has_unsent() const;
-  // Tells the peers that this rank leaves in order.
+  // Tells the peers that have a link that this rank leaves in order.
   void say_goodbye();
   // Every group fails: connecting has failed or was given up.
   void fail_all(const Status& status);
@@ -86,6 +103,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
 
   // --- set-up, before any peer is attached ---
   void use_doorbell(Doorbell& doorbell) { doorbell_ = &doorbell; }
+  void use_links(LinkProvider& provider) { provider_ = &provider; }
   void set_spin(std::chrono::nanoseconds spin) { spin_ = spin; }
   // The body of the helper thread: returns after stop_helper.
   void run_helper();
@@ -103,7 +121,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
  private:
   struct Peer {
     PeerState state = PeerState::kConnecting;
-    bool left = false;  // said goodbye
+    bool left = false;    // said goodbye
+    bool wanted = false;  // the provider was asked for a link
     std::string text = "no address published";
     std::unique_ptr<PeerChannel> channel;
   };
@@ -115,6 +134,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
 
   void drive(Guard& guard, const OperationState* operation, Clock::time_point deadline);
   bool poll_peer(int rank);
+  PeerChannel& channel_of(int rank);
 
   const int rank_;
   const uint64_t fork_generation_;
@@ -132,6 +152,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   std::chrono::nanoseconds spin_{0};
   Doorbell local_doorbell_;
   Doorbell* doorbell_ = &local_doorbell_;
+  LinkProvider* provider_ = nullptr;
 
   std::vector<Peer> peers_;
   std::map<uint64_t, Group*> groups_;

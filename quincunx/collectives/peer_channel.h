@@ -38,20 +38,23 @@ class FrameHandler {
 
 class PeerChannel {
  public:
-  PeerChannel(int peer, std::unique_ptr<Link> link, FrameHandler& handler)
-      : peer_(peer), link_(std::move(link)), handler_(handler) {}
+  PeerChannel(int peer, FrameHandler& handler) : peer_(peer), handler_(handler) {}
 
+  // Frames that were posted before leave through it.
+  void attach(std::unique_ptr<Link> link) { link_ = std::move(link); }
+  bool has_link() const { return link_ != nullptr; }
   // Queues a frame with a copy of its payload, ahead of streamed ones.
   void post(FrameHeader header, std::span<const std::byte> first, std::span<const std::byte> second = {});
-  // Moves what can be moved in both directions; true where anything did. An error means that the peer does not speak
-  // the protocol; the channel is then of no use.
+  // With a link: moves what can be moved in both directions; true where anything did. An error means that the peer does
+  // not speak the protocol; the channel is then of no use.
   Result<bool> pump();
-  // Writes only.
+  // Writes only; with a link.
   void pump_out();
   // The owner's memory is about to go: what is left of its frame is copied.
   void release(const void* owner);
-  bool has_unsent() const { return writing_ || !queue_.empty() || link_->has_unsent(); }
-  Link& link() { return *link_; }
+  bool has_unsent() const { return writing_ || !queue_.empty() || (link_ && link_->has_unsent()); }
+  // Null before attach.
+  Link* link() { return link_.get(); }
 
  private:
   bool write_queued();

@@ -50,7 +50,9 @@ class RecordingHandler : public FrameHandler {
 inline PeerChannel scripted_channel(FrameHandler& handler, ScriptedLink*& link) {
   auto owned = std::make_unique<ScriptedLink>();
   link = owned.get();
-  return PeerChannel(1, std::move(owned), handler);
+  PeerChannel channel(1, handler);
+  channel.attach(std::move(owned));
+  return channel;
 }
 
 }  // namespace qx::collectives

@@ -89,6 +89,24 @@ TEST(PeerChannel, PutsFramesTogetherHoweverTheyAreCut) {
   }
 }
 
+TEST(PeerChannel, SendsWhatWasPostedBeforeItsLink) {
+  RecordingHandler handler;
+  PeerChannel channel(1, handler);
+  FrameHeader header = example();
+  header.num_counts = 0;
+  const std::string payload = "early";
+  channel.post(header, std::as_bytes(std::span(payload)));
+  EXPECT_FALSE(channel.has_link());
+  EXPECT_TRUE(channel.has_unsent());
+  channel.attach(std::make_unique<ScriptedLink>());
+  auto* link = static_cast<ScriptedLink*>(channel.link());
+  channel.pump_out();
+  EXPECT_FALSE(channel.has_unsent());
+  link->feed(link->take_written());
+  ASSERT_TRUE(channel.pump().ok());
+  EXPECT_EQ(handler.payloads, std::vector<std::string>{payload});
+}
+
 TEST(PeerChannel, RefusesNoise) {
   ScriptedLink* link = nullptr;
   RecordingHandler handler;

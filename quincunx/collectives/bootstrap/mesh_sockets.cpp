@@ -273,7 +273,7 @@ void Mesh::complete(Pending& pending, int rank, std::unique_ptr<Segment> segment
   // Spinning only pays while every rank of this host can be running.
   const bool all_can_run = num_shared_ + 1 <= num_allowed_cpus();
   engine_->set_spin(all_can_run ? std::chrono::nanoseconds(kSpin) : std::chrono::nanoseconds(0));
-  engine_->attach_peer(rank, std::move(link));
+  engine_->attach_link(rank, std::move(link));
 }
 
 std::string Mesh::loss_text(int rank, const std::string& how) const {

@@ -13,6 +13,10 @@ namespace qx::collectives {
 using Digest = std::array<std::byte, 32>;
 using Bytes = std::span<const std::byte>;
 
+// OpenSSL without its clean-up at exit: threads of this library may still use it while the process ends. Called before
+// its first use by whatever uses it.
+void initialise_openssl();
+
 // Of the parts, one after the other. Parts whose sizes can vary need their sizes among them.
 Result<Digest> hmac_sha256(Bytes key, std::initializer_list<Bytes> parts);
 

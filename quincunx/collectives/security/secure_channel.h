@@ -32,7 +32,8 @@ struct Credentials {
 
 enum class Purpose : uint8_t { kBootstrap = 1, kLink, kStore };
 
-// Both ends state theirs, and each proof covers both: what was recorded for another rank, job or purpose proves nothing.
+// Both ends state theirs, and each proof covers both: what was recorded for another rank, job or purpose proves
+// nothing.
 struct Identity {
   Purpose purpose = Purpose::kBootstrap;
   bool connects = false;  // this end opened the connection

@@ -9,27 +9,33 @@
 #include "quincunx/kernels/low_precision_gemm/dot_tile.h"
 #include "quincunx/kernels/low_precision_gemm/dot_tile_portable.h"
 #include "quincunx/kernels/low_precision_gemm/quantize_rows.h"
+#include "quincunx/kernels/low_precision_gemm/tile_permission.h"
 
 namespace qx::kernels {
 namespace {
 
-struct DotKernel {
-  DotUnits units;
-  DotTileShape shape;
-  DotTileFunction multiply;
-};
-
 #if HWY_ARCH_X86
 // The targets that Highway's dispatch may use: tests restrict them.
 bool may_use_avx512() { return (hwy::SupportedTargets() & HWY_AVX3) != 0; }
+bool has_amx() { return may_use_avx512() && cpu_features().amx_tile && may_use_tile_registers(); }
+bool has_amx_int8() { return has_amx() && cpu_features().amx_int8; }
+bool has_amx_bf16() { return has_amx() && cpu_features().amx_bf16; }
 bool has_vnni() { return may_use_avx512() && cpu_features().avx512vnni; }
 bool has_avx2() { return (hwy::SupportedTargets() & HWY_AVX2) != 0 || may_use_avx512(); }
 #endif
 
-DotKernel kernel_for(WeightFormat format) {
+// Up to this many rows leave the tile registers idle; the sums of integers are the same either way. Those of bf16 are
+// not: they take the tile registers for any number of rows.
+constexpr int64_t kFewRows = 4;
+
+DotKernel kernel_for(WeightFormat format, [[maybe_unused]] int64_t rows) {
 #if HWY_ARCH_X86
   if (format == WeightFormat::kBFloat16) {
+    if (has_amx_bf16()) return {DotUnits::kBlockedHalves, kShapeAmx, &bfloat16_tile_amx};
     return {DotUnits::kHalves, kBFloat16ShapeAvx512Bf16, &bfloat16_tile_avx512bf16};
+  }
+  if (format == WeightFormat::kInt8 && has_amx_int8() && (rows > kFewRows || !has_vnni())) {
+    return {DotUnits::kBlockedBytes, kShapeAmx, &int8_tile_amx};
   }
   if (has_vnni()) {
     if (format == WeightFormat::kInt8) return {DotUnits::kBytes, kInt8ShapeAvx512Vnni, &int8_tile_avx512vnni};
@@ -47,11 +53,13 @@ DotKernel kernel_for(WeightFormat format) {
           format == WeightFormat::kInt8Grouped ? &int8_grouped_tile_portable : &int4_grouped_tile_portable};
 }
 
-constexpr int64_t kLargestTile = 14 * 2 * kWeightPanelColumns;
-static_assert(kLargestTile >= 8 * kWeightPanelColumns);
+constexpr int64_t kLargestTile = kShapeAmx.max_rows * kShapeAmx.panels * kWeightPanelColumns;
+static_assert(kLargestTile >= 8 * kWeightPanelColumns && kLargestTile >= 14 * 2 * kWeightPanelColumns);
 
 // Pairs of bf16 that are summed before they are added to the output: 14 rows of them fit the L1 cache, 192 the L2.
 constexpr int64_t kHalvesSegment = 768;
+static_assert(kHalvesSegment % kUnitsPerBlock == 0 && kMaxSegment / 4 % kUnitsPerBlock == 0,
+              "segments end with blocks");
 
 // A run of the rows of a panel that is summed at once: all of it if the weights are grouped.
 struct Segment {
@@ -66,13 +74,13 @@ class PackedRows {
       : product_(product),
         layout_(layout),
         num_starts_(std::max(layout.num_groups, num_segments(product.weight.inner))),
-        memory_(product.rows * (layout.row_units + layout.num_groups + num_starts_)) {}
+        memory_(product.rows * (layout.stored_units + layout.num_groups + num_starts_)) {}
 
   // Those of one tile stand together.
   PackedDotRows of_tile(int64_t row, int64_t rows) const {
-    float* start = memory_.data() + row * (layout_.row_units + layout_.num_groups + num_starts_);
+    float* start = memory_.data() + row * (layout_.stored_units + layout_.num_groups + num_starts_);
     auto* units = reinterpret_cast<int32_t*>(start);
-    return {units, start + rows * layout_.row_units, units + rows * (layout_.row_units + layout_.num_groups)};
+    return {units, start + rows * layout_.stored_units, units + rows * (layout_.stored_units + layout_.num_groups)};
   }
 
   void pack(int64_t num_tiles) const {
@@ -184,7 +192,7 @@ void multiply_block(const DotBlock& work) {
 
 bool has_bfloat16_dot() {
 #if HWY_ARCH_X86
-  return may_use_avx512() && cpu_features().avx512bf16;
+  return has_amx_bf16() || (may_use_avx512() && cpu_features().avx512bf16);
 #else
   return false;
 #endif
@@ -192,6 +200,7 @@ bool has_bfloat16_dot() {
 
 const char* integer_dot_name() {
 #if HWY_ARCH_X86
+  if (has_amx_int8()) return "amx";
   if (has_vnni()) return "avx512vnni";
   if (has_avx2()) return "avx2";
 #endif
@@ -199,7 +208,10 @@ const char* integer_dot_name() {
 }
 
 void multiply_dot(const LowPrecisionProduct& product) {
-  const DotKernel kernel = kernel_for(product.weight.format);
+  multiply_dot(product, kernel_for(product.weight.format, product.rows));
+}
+
+void multiply_dot(const LowPrecisionProduct& product, const DotKernel& kernel) {
   const DotRowsLayout layout = dot_rows_layout(product.weight, kernel.units);
   const PackedRows packed_rows(product, layout);
   packed_rows.pack(ceil_div(product.rows, kernel.shape.max_rows));

@@ -1,5 +1,5 @@
-// Tiles of the products whose instructions take four bytes of the activations at once: vpmaddwd, vpmaddubsw, vpdpbusd
-// and vdpbf16ps. The variants for one instruction set each stand in a file of their own.
+// Tiles of the products whose instructions take four bytes of the activations at once: vpmaddwd, vpmaddubsw, vpdpbusd,
+// vdpbf16ps, tdpbsud and tdpbf16ps. The variants for one instruction set each stand in a file of their own.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@ namespace qx::kernels {
 //   bytes   int8 of k, k+1, k+2, k+3
 //   words   int16 of k and k+2, then a second unit of k+1 and k+3
 //   halves  bf16 of k and k+1
+// "Blocked": as tile registers are loaded, [blocks of 16 units][rows][16 units]; the last block ends with zeros.
 struct DotTile {
-  const int32_t* a;         // units [num_units][rows]
+  const int32_t* a;         // units [num_units][rows], or blocked
   const float* a_scales;    // [groups][rows]; one group unless the weights are grouped; null for halves
   const int32_t* a_starts;  // [groups][rows], what the sums start at: less what the weights' offset adds
   int64_t num_rows_of_b;    // rows of 64 bytes of a panel (int8, halves), or groups
@@ -47,5 +48,10 @@ void int4_grouped_tile_avx512vnni(int64_t rows, int64_t panels, const DotTile& t
 
 inline constexpr DotTileShape kBFloat16ShapeAvx512Bf16{14, 2, 8};
 void bfloat16_tile_avx512bf16(int64_t rows, int64_t panels, const DotTile& tile);  // halves
+
+// Two registers of rows by two of panels. may_use_tile_registers() must have been asked.
+inline constexpr DotTileShape kShapeAmx{32, 2, 4};
+void int8_tile_amx(int64_t rows, int64_t panels, const DotTile& tile);      // bytes, blocked
+void bfloat16_tile_amx(int64_t rows, int64_t panels, const DotTile& tile);  // halves, blocked
 
 }  // namespace qx::kernels

@@ -75,8 +75,8 @@ Status unpack_weight(const PackedWeight& weight, const TensorView& output);
 //
 // NaN and infinities: with kNone as in gemm. With kDynamic a row (a group of 32) that holds one makes that row of the
 // output NaN. With kStatic infinities saturate and a NaN makes its row NaN.
-// Denormals: activations keep them but in one case: bf16 activations times bf16 weights on a CPU with AVX-512 BF16,
-// whose vdpbf16ps takes denormal operands and sums for zero.
+// Denormals: activations keep them but in one case: bf16 activations times bf16 weights on a CPU with AVX-512 BF16 or
+// AMX, whose vdpbf16ps and tdpbf16ps take denormal operands and sums for zero.
 Status low_precision_gemm(const TensorView& a, const PackedWeight& weight, const TensorView& output,
                           const LowPrecisionOptions& options = {});
 

@@ -79,16 +79,21 @@ float quantize_to_nan(int64_t count, int8_t* q) {
   return kNaN;
 }
 
+int64_t unit_index(DotUnits kind, int64_t unit, int64_t r, int64_t rows) {
+  if (!is_blocked(kind)) return unit * rows + r;
+  return (unit / kUnitsPerBlock * rows + r) * kUnitsPerBlock + unit % kUnitsPerBlock;
+}
+
 void store_unit(int32_t* units, int64_t index, const void* bytes) { std::memcpy(units + index, bytes, 4); }
 
 // Quantised values of one row, `count` of them, to the units of row `r`.
 void spread_units(const int8_t* q, int64_t count, DotUnits kind, int64_t r, int64_t rows, int32_t* units) {
-  if (kind == DotUnits::kBytes) {
-    if (rows == 1) {
+  if (is_bytes(kind)) {
+    if (rows == 1 && kind == DotUnits::kBytes) {
       std::memcpy(units, q, static_cast<size_t>(count));
       return;
     }
-    for (int64_t i = 0; i < count; i += 4) store_unit(units, i / 4 * rows + r, q + i);
+    for (int64_t i = 0; i < count; i += 4) store_unit(units, unit_index(kind, i / 4, r, rows), q + i);
     return;
   }
   for (int64_t i = 0; i < count; i += 4) {
@@ -107,7 +112,7 @@ float quantize(const LowPrecisionProduct& product, const float* values, int64_t 
 void pack_group(const LowPrecisionProduct& product, const DotRowsLayout& layout, const float* values, int64_t r,
                 int64_t rows, int64_t group, int8_t* q, const PackedDotRows& packed) {
   const int64_t units = layout.row_units / layout.num_groups;
-  const int64_t count = units * (layout.units == DotUnits::kBytes ? 4 : 2);
+  const int64_t count = units * (is_bytes(layout.units) ? 4 : 2);
   packed.scales[group * rows + r] = quantize(product, values, layout.group_length, q);
   spread_units(q, count, layout.units, r, rows, packed.units + group * units * rows);
   for (int64_t begin = 0; begin < count; begin += kMaxSegment) {
@@ -140,7 +145,7 @@ void pack_halves(const LowPrecisionProduct& product, const DotRowsLayout& layout
     const auto* source = reinterpret_cast<const uint16_t*>(product.a.at(row + r, 0));
     for (int64_t i = 0; i < layout.row_units; ++i) {
       const uint16_t pair[2] = {source[2 * i * stride], 2 * i + 1 < inner ? source[(2 * i + 1) * stride] : uint16_t{0}};
-      store_unit(units, i * rows + r, pair);
+      store_unit(units, unit_index(layout.units, i, r, rows), pair);
     }
   }
 }
@@ -168,19 +173,26 @@ float quantize_static(const float* values, int64_t count, float scale, int32_t z
 }
 
 DotRowsLayout dot_rows_layout(const PackedWeight& weight, DotUnits units) {
-  const int64_t values_per_unit = units == DotUnits::kBytes ? 4 : 2;
+  const int64_t values_per_unit = is_bytes(units) ? 4 : 2;
   if (is_grouped(weight.format)) {
     const int64_t groups = ceil_div(weight.inner, kGroupLength);
-    return {units, groups * kGroupLength / values_per_unit, kGroupLength, groups,
-            weight.format == WeightFormat::kInt4Grouped ? 8 : 128};
+    const int64_t row_units = groups * kGroupLength / values_per_unit;
+    return {units, row_units, row_units, kGroupLength, groups, weight.format == WeightFormat::kInt4Grouped ? 8 : 128};
   }
   const int64_t padded = ceil_div(weight.inner, k_per_panel_row(weight.format)) * k_per_panel_row(weight.format);
-  return {units, padded / values_per_unit, ceil_div(padded, kVectorValues) * kVectorValues, 1, 128};
+  const int64_t row_units = padded / values_per_unit;
+  const int64_t stored_units = is_blocked(units) ? ceil_div(row_units, kUnitsPerBlock) * kUnitsPerBlock : row_units;
+  return {units, row_units, stored_units, ceil_div(padded, kVectorValues) * kVectorValues, 1, 128};
 }
 
 void pack_dot_rows(const LowPrecisionProduct& product, const DotRowsLayout& layout, int64_t row, int64_t rows,
                    const PackedDotRows& packed) {
-  if (layout.units == DotUnits::kHalves) return pack_halves(product, layout, row, rows, packed.units);
+  if (is_blocked(layout.units)) {
+    for (int64_t i = layout.row_units; i < layout.stored_units; ++i) {
+      for (int64_t r = 0; r < rows; ++r) packed.units[unit_index(layout.units, i, r, rows)] = 0;
+    }
+  }
+  if (is_halves(layout.units)) return pack_halves(product, layout, row, rows, packed.units);
   pack_quantized_rows(product, layout, row, rows, packed);
 }
 

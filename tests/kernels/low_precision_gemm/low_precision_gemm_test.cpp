@@ -15,6 +15,7 @@
 #include "quincunx/kernels/low_precision_gemm/dot_tile_portable.h"
 #include "quincunx/kernels/low_precision_gemm/low_precision_gemm_reference.h"
 #include "quincunx/kernels/low_precision_gemm/quantize_rows.h"
+#include "quincunx/kernels/low_precision_gemm/tile_permission.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -357,8 +358,11 @@ TEST(LowPrecisionGemm, ChoosesInstructionsByTheCpu) {
     const int64_t targets = hwy::SupportedTargets();
     const bool has_vnni = (targets & HWY_AVX3) != 0 && cpu_features().avx512vnni;
     const bool has_avx2 = (targets & (HWY_AVX2 | HWY_AVX3)) != 0;
-    EXPECT_STREQ(integer_dot_name(), has_vnni ? "avx512vnni" : has_avx2 ? "avx2" : "portable");
-    EXPECT_EQ(has_bfloat16_dot(), (targets & HWY_AVX3) != 0 && cpu_features().avx512bf16);
+    const bool may_use_tiles = (targets & HWY_AVX3) != 0 && cpu_features().amx_tile && may_use_tile_registers();
+    const bool has_tiles = may_use_tiles && cpu_features().amx_int8;
+    EXPECT_STREQ(integer_dot_name(), has_tiles ? "amx" : has_vnni ? "avx512vnni" : has_avx2 ? "avx2" : "portable");
+    EXPECT_EQ(has_bfloat16_dot(),
+              ((targets & HWY_AVX3) != 0 && cpu_features().avx512bf16) || (may_use_tiles && cpu_features().amx_bf16));
   });
 #else
   EXPECT_STREQ(integer_dot_name(), "portable");

@@ -118,6 +118,12 @@ class Communicator {
   // source -1 receives from any rank.
   virtual WorkPtr recv(Buffer buffer, int source, int tag, std::chrono::milliseconds timeout = {}) = 0;
 
+  // Memory that the ranks of this host read where it lies: collectives on it copy nothing through rings. Whole pages,
+  // contents undefined; given back when the last copy of the pointer goes, which may be after the communicator has
+  // gone. Ordinary memory where the ranks of a host share none; statistics_json tells how many bytes were which. In a
+  // forked child the memory stays shared with the parent. Zero bytes are allowed.
+  virtual Result<std::shared_ptr<void>> allocate(int64_t size_bytes) = 0;
+
   // Wakes every waiter with kAborted; later operations fail at once. Does not wait for peers.
   virtual void abort(const std::string& reason) = 0;
   // Bytes and calls by operation, as one JSON object, for reports.

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "quincunx/collectives/call_checks.h"
+#include "quincunx/collectives/transport/shared_arena.h"
 
 namespace qx::collectives {
 namespace {
@@ -317,6 +318,28 @@ WorkPtr MeshCommunicator::recv(Buffer buffer, int source, int tag, milliseconds 
   return pairwise(check, Operation::kRecv, buffer, source, tag, timeout);
 }
 
+Result<std::shared_ptr<void>> MeshCommunicator::allocate(int64_t size_bytes) {
+  constexpr int64_t kLargest = int64_t{1} << 48;
+  if (size_bytes < 0 || size_bytes > kLargest) {
+    return invalid_argument("size_bytes: expected 0 to 2^48, got " + std::to_string(size_bytes));
+  }
+  Result<std::shared_ptr<SharedArena>> arena =
+      options_.allow_shared_memory ? SharedArena::of_this_process()
+                                   : Result<std::shared_ptr<SharedArena>>(unavailable("shared memory is not allowed"));
+  if (arena.ok()) {
+    Result<std::shared_ptr<void>> shared = (*arena)->allocate(size_bytes);
+    if (shared.ok()) {
+      shared_bytes_allocated_ += size_bytes;
+      return shared;
+    }
+  }
+  constexpr std::align_val_t kAlignment{4096};
+  void* memory = ::operator new(static_cast<size_t>(size_bytes), kAlignment, std::nothrow);
+  if (memory == nullptr) return resource_exhausted("no memory for " + std::to_string(size_bytes) + " bytes");
+  ordinary_bytes_allocated_ += size_bytes;
+  return std::shared_ptr<void>(memory, [](void* given) { ::operator delete(given, kAlignment); });
+}
+
 void MeshCommunicator::abort(const std::string& reason) {
   if (!engine_->belongs_to_this_process()) return;
   const Status status = aborted("group '" + options_.group_name + "' was aborted: " + reason);
@@ -341,7 +364,9 @@ std::string MeshCommunicator::statistics_json() const {
     }
   }
   text += ", \"shared_memory_peers\": " + std::to_string(shared) + ", \"tcp_peers\": " + std::to_string(tcp) +
-          ", \"connections_dropped\": " + std::to_string(mesh_->num_dropped()) + ", \"operations\": {";
+          ", \"connections_dropped\": " + std::to_string(mesh_->num_dropped()) +
+          ", \"shared_bytes_allocated\": " + std::to_string(shared_bytes_allocated_) +
+          ", \"ordinary_bytes_allocated\": " + std::to_string(ordinary_bytes_allocated_) + ", \"operations\": {";
   bool first = true;
   for (size_t i = 0; i < std::size(counters_); ++i) {
     if (counters_[i].calls == 0) continue;

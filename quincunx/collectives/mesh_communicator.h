@@ -39,6 +39,7 @@ class MeshCommunicator final : public Communicator {
   WorkPtr send(Buffer buffer, int destination, int tag, std::chrono::milliseconds timeout) override;
   WorkPtr recv(Buffer buffer, int source, int tag, std::chrono::milliseconds timeout) override;
 
+  Result<std::shared_ptr<void>> allocate(int64_t size_bytes) override;
   void abort(const std::string& reason) override;
   std::string statistics_json() const override;
 
@@ -61,6 +62,8 @@ class MeshCommunicator final : public Communicator {
   const std::shared_ptr<Engine> engine_;
   std::unique_ptr<Group> group_;
   std::map<std::string, uint64_t> num_splits_;  // by members and name; under the engine's lock
+  std::atomic<int64_t> shared_bytes_allocated_{0};
+  std::atomic<int64_t> ordinary_bytes_allocated_{0};
   Counter counters_[static_cast<size_t>(Operation::kRecv) + 1];
 };
 

@@ -73,6 +73,14 @@ Head take_head(Bytes& bytes) {
   return head;
 }
 
+// Other protocols are told apart by their first byte: their messages may be shorter than ours.
+bool starts_like_magic(Bytes bytes) {
+  for (size_t i = 0; i < std::min(bytes.size(), sizeof(kMagic)); ++i) {
+    if (bytes[i] != static_cast<std::byte>(kMagic >> (8 * i))) return false;
+  }
+  return true;
+}
+
 Bytes text_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
@@ -112,6 +120,7 @@ void HmacChannel::receive(std::span<const std::byte> bytes) {
     const size_t taken = std::min(wanted - received_.size(), bytes.size());
     received_.insert(received_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken));
     bytes = bytes.subspan(taken);
+    if (!starts_like_magic(received_)) return refuse_and_tell(kNotTheProtocol);
     if (received_.size() < wanted) return;
     const std::vector<std::byte> message = received_;
     if (wanted == wanted_bytes()) received_.clear();

@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
+#include "quincunx/torch/huge_pages.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -27,7 +28,7 @@ std::vector<kernels::NewtonSchulzStep> steps_from(const std::vector<double>& fla
 Tensor newton_schulz(const Tensor& x, const std::vector<double>& coefficients, double eps, const std::string& form) {
   const TensorView input = float32_view("x", x);
   const std::vector<kernels::NewtonSchulzStep> steps = steps_from(coefficients);
-  Tensor result = torch::stable::new_empty(x, x.sizes());
+  Tensor result = with_huge_pages(torch::stable::new_empty(x, x.sizes()));
   kernels::NewtonSchulzOptions options;
   options.coefficients = steps;
   options.eps = static_cast<float>(eps);

@@ -1,5 +1,8 @@
 """torch.ops.quincunx.newton_schulz against the recurrence in double precision."""
 
+import pathlib
+import re
+
 import pytest
 import torch
 from quincunx._library import load_operators
@@ -53,3 +56,28 @@ def test_bad_input_names_the_argument():
         op(x, [1.5, -0.5, 0.0], -1.0, "auto")
     with pytest.raises(RuntimeError, match='coefficients: expected "polar_express"'):
         torch.ops.quincunx.newton_schulz_coefficients("best", 5)
+
+
+def flags_of_the_mapping(address):
+    """VmFlags of the mapping of this process that holds `address`."""
+    found = False
+    for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+        if (match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)) is not None:
+            found = int(match.group(1), 16) <= address < int(match.group(2), 16)
+        elif found and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise AssertionError(f"no mapping holds {address:#x}")
+
+
+def test_asks_for_huge_pages_under_large_results_alone():
+    flat = torch.ops.quincunx.newton_schulz_coefficients("classic", 1)
+    large = torch.ops.quincunx.newton_schulz(torch.randn(8, 4, 330_000), flat, 1e-7, "auto")
+    try:
+        flags = flags_of_the_mapping(large.data_ptr() + large.nbytes // 2)
+    except FileNotFoundError:
+        pytest.skip("this system has no /proc/self/smaps")
+    if not pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("this kernel has no huge pages")
+    assert "hg" in flags
+    small = torch.ops.quincunx.newton_schulz(torch.randn(8, 4, 200_000), flat, 1e-7, "auto")
+    assert "hg" not in flags_of_the_mapping(small.data_ptr() + small.nbytes // 2)

@@ -155,7 +155,7 @@ size_t TcpLink::write(std::span<const std::byte> bytes) {
     outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end());
     return bytes.size();
   }
-  flush();
+  TcpLink::flush();
   if (!outgoing_.empty()) return 0;
   if (bytes.size() <= kCollectBytes) {
     outgoing_.assign(bytes.begin(), bytes.end());

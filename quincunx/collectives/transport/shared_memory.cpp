@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kSegmentMagic = 0x71782d6d63636c31;
 
+// Fresh pages hold zeros: what is not written here must begin with them, so that nothing needs to be touched.
 struct SegmentHeader {
   uint64_t magic = kSegmentMagic;
   uint64_t nonce = 0;
@@ -26,13 +27,22 @@ struct SegmentHeader {
 constexpr int64_t kHeaderSpace = 4096;
 static_assert(sizeof(SegmentHeader) <= kHeaderSpace);
 
-int64_t segment_bytes(int world_size) {
-  return kHeaderSpace + world_size * (static_cast<int64_t>(sizeof(Ring)) + shared_ring_bytes(world_size));
+// One bit a rank, behind the header: set by the rank when it begins to write to this segment.
+using CallerWord = std::atomic<uint64_t>;
+int64_t num_caller_words(int world_size) { return (world_size + 63) / 64; }
+// Rings begin on a page.
+int64_t rings_offset(int world_size) {
+  const int64_t bytes = kHeaderSpace + num_caller_words(world_size) * static_cast<int64_t>(sizeof(CallerWord));
+  return (bytes + kHeaderSpace - 1) / kHeaderSpace * kHeaderSpace;
 }
 
 Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
 
 }  // namespace
+
+int64_t shared_segment_bytes(int world_size) {
+  return rings_offset(world_size) + world_size * (static_cast<int64_t>(sizeof(Ring)) + shared_ring_bytes(world_size));
+}
 
 int64_t shared_ring_bytes(int world_size) {
   // Each change between two processes that share a core moves one ring at most, so that a large ring is faster by far
@@ -47,7 +57,7 @@ Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce)
   segment->world_size_ = world_size;
   segment->nonce_ = nonce;
   segment->ring_bytes_ = shared_ring_bytes(world_size);
-  segment->size_bytes_ = segment_bytes(world_size);
+  segment->size_bytes_ = shared_segment_bytes(world_size);
   segment->fd_ = memfd_create("quincunx-mccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment->fd_ < 0) return system_error("memfd_create");
   if (fchmod(segment->fd_, 0600) != 0) return system_error("fchmod of the shared segment");
@@ -61,13 +71,24 @@ Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce)
   auto* header = new (base) SegmentHeader;
   header->nonce = nonce;
   header->world_size = world_size;
-  for (int rank = 0; rank < world_size; ++rank) new (&segment->ring(rank)) Ring;
+  segment->seen_callers_.resize(static_cast<size_t>(num_caller_words(world_size)));
+  return segment;
+}
+
+Result<std::unique_ptr<Segment>> Segment::map(const HostMemory& memory, int rank) {
+  std::unique_ptr<Segment> segment(new Segment);
+  segment->world_size_ = memory.world_size();
+  segment->ring_bytes_ = shared_ring_bytes(segment->world_size_);
+  segment->size_bytes_ = memory.segment_bytes();
+  QX_ASSIGN_OR_RETURN(segment->base_, memory.map_segment(rank));
+  segment->seen_callers_.resize(static_cast<size_t>(num_caller_words(segment->world_size_)));
   return segment;
 }
 
 Result<std::unique_ptr<Segment>> Segment::open(const SegmentAddress& address, int world_size) {
   if (address.fd < 0) return not_found("the peer has no shared segment");
-  if (address.size_bytes != segment_bytes(world_size)) return invalid_argument("the peer's segment has another size");
+  if (address.size_bytes != shared_segment_bytes(world_size))
+    return invalid_argument("the peer's segment has another size");
   std::unique_ptr<Segment> segment(new Segment);
   segment->world_size_ = world_size;
   segment->nonce_ = address.nonce;
@@ -104,11 +125,32 @@ void Segment::close_descriptor() {
 Doorbell& Segment::doorbell() { return reinterpret_cast<SegmentHeader*>(base_)->doorbell; }
 
 Ring& Segment::ring(int source_rank) {
-  return *reinterpret_cast<Ring*>(base_ + kHeaderSpace + static_cast<int64_t>(sizeof(Ring)) * source_rank);
+  return *reinterpret_cast<Ring*>(base_ + rings_offset(world_size_) + static_cast<int64_t>(sizeof(Ring)) * source_rank);
 }
 
 std::byte* Segment::ring_data(int source_rank) {
-  return base_ + kHeaderSpace + static_cast<int64_t>(sizeof(Ring)) * world_size_ + ring_bytes_ * source_rank;
+  return base_ + rings_offset(world_size_) + static_cast<int64_t>(sizeof(Ring)) * world_size_ +
+         ring_bytes_ * source_rank;
+}
+
+void Segment::call(int rank) {
+  auto* words = reinterpret_cast<CallerWord*>(base_ + kHeaderSpace);
+  words[rank / 64].fetch_or(uint64_t{1} << (rank % 64), std::memory_order_seq_cst);
+  doorbell().ring();
+}
+
+std::vector<int> Segment::take_callers() {
+  std::vector<int> callers;
+  const auto* words = reinterpret_cast<const CallerWord*>(base_ + kHeaderSpace);
+  for (size_t i = 0; i < seen_callers_.size(); ++i) {
+    uint64_t fresh = words[i].load(std::memory_order_acquire) & ~seen_callers_[i];
+    seen_callers_[i] |= fresh;
+    for (; fresh != 0; fresh &= fresh - 1) {
+      const int rank = static_cast<int>(i) * 64 + std::countr_zero(fresh);
+      if (rank < world_size_) callers.push_back(rank);
+    }
+  }
+  return callers;
 }
 
 SegmentAddress Segment::address() const { return {getpid(), fd_, size_bytes_, nonce_}; }
@@ -116,9 +158,9 @@ SegmentAddress Segment::address() const { return {getpid(), fd_, size_bytes_, no
 SharedMemoryLink::SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank)
     : peer_(std::move(peer)),
       incoming_(own.ring(peer_rank)),
-      outgoing_(peer_->ring(own_rank)),
+      outgoing_(peer_ ? &peer_->ring(own_rank) : nullptr),
       incoming_data_(own.ring_data(peer_rank)),
-      outgoing_data_(peer_->ring_data(own_rank)),
+      outgoing_data_(peer_ ? peer_->ring_data(own_rank) : nullptr),
       capacity_(static_cast<uint64_t>(own.ring_bytes())) {}
 
 uint64_t SharedMemoryLink::room() const {
@@ -128,11 +170,12 @@ uint64_t SharedMemoryLink::room() const {
 }
 
 size_t SharedMemoryLink::write(std::span<const std::byte> bytes) {
-  if (room() < bytes.size()) peer_read_ = outgoing_.read.load(std::memory_order_acquire);
+  if (outgoing_ == nullptr) return bytes.size();
+  if (room() < bytes.size()) peer_read_ = outgoing_->read.load(std::memory_order_acquire);
   if (room() < bytes.size()) {
     // Read again after the announcement: the reader either sees it or has already made the room visible.
-    outgoing_.writer_waits.exchange(1, std::memory_order_seq_cst);
-    peer_read_ = outgoing_.read.load(std::memory_order_seq_cst);
+    outgoing_->writer_waits.exchange(1, std::memory_order_seq_cst);
+    peer_read_ = outgoing_->read.load(std::memory_order_seq_cst);
   }
   const size_t taken = std::min<size_t>(room(), bytes.size());
   const size_t offset = written_ % capacity_;
@@ -145,7 +188,7 @@ size_t SharedMemoryLink::write(std::span<const std::byte> bytes) {
 
 void SharedMemoryLink::flush() {
   if (flushed_ == written_) return;
-  outgoing_.written.store(written_, std::memory_order_release);
+  outgoing_->written.store(written_, std::memory_order_release);
   flushed_ = written_;
   peer_->doorbell().ring();
 }
@@ -162,7 +205,7 @@ void SharedMemoryLink::consume(size_t num_bytes) {
   incoming_.read.store(read_, std::memory_order_seq_cst);
   if (incoming_.writer_waits.load(std::memory_order_seq_cst) == 0) return;
   incoming_.writer_waits.store(0, std::memory_order_relaxed);
-  peer_->doorbell().ring();
+  if (peer_) peer_->doorbell().ring();
 }
 
 }  // namespace qx::collectives

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "quincunx/base/status.h"
 #include "quincunx/collectives/transport/doorbell.h"
+#include "quincunx/collectives/transport/host_memory.h"
 #include "quincunx/collectives/transport/link.h"
 
 namespace qx::collectives {
@@ -33,6 +35,8 @@ class Segment {
   static Result<std::unique_ptr<Segment>> create(int world_size, uint64_t nonce);
   // Maps a peer's segment. Fails where it is not shared with this process: other host or namespace, other user.
   static Result<std::unique_ptr<Segment>> open(const SegmentAddress& address, int world_size);
+  // A rank's segment within the memory of the host, its own or a peer's.
+  static Result<std::unique_ptr<Segment>> map(const HostMemory& memory, int rank);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -40,6 +44,10 @@ class Segment {
   Doorbell& doorbell();
   Ring& ring(int source_rank);
   std::byte* ring_data(int source_rank);
+  // Tells the owner of this segment that `rank` writes to it from now on.
+  void call(int rank);
+  // On one's own segment: the ranks that have called since the last look.
+  std::vector<int> take_callers();
   int64_t ring_bytes() const { return ring_bytes_; }
   SegmentAddress address() const;
   // No further peer will map it: gives the descriptor back.
@@ -53,12 +61,15 @@ class Segment {
   int world_size_ = 0;
   uint64_t nonce_ = 0;
   int fd_ = -1;
+  std::vector<uint64_t> seen_callers_;
 };
 
+// What a segment of a job of so many ranks takes.
+int64_t shared_segment_bytes(int world_size);
 // Ring size for a number of ranks, a power of two.
 int64_t shared_ring_bytes(int world_size);
 
-// Reads this rank's own segment, writes into the peer's.
+// Reads this rank's own segment, writes into the peer's. Without the peer's, what is written is dropped.
 class SharedMemoryLink : public Link {
  public:
   SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank);
@@ -69,13 +80,14 @@ class SharedMemoryLink : public Link {
   std::span<const std::byte> peek(size_t wanted) override;
   void consume(size_t num_bytes) override;
   std::string_view name() const override { return "shared memory"; }
+  bool shares_memory() const override { return true; }
 
  private:
   uint64_t room() const;
 
   std::unique_ptr<Segment> peer_;
   Ring& incoming_;
-  Ring& outgoing_;
+  Ring* outgoing_;  // null without the peer's segment
   const std::byte* incoming_data_;
   std::byte* outgoing_data_;
   uint64_t capacity_;

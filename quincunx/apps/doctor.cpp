@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t kKibibyte = 1024;
 constexpr uint64_t kMebibyte = uint64_t{1} << 20;
-// Each pair of local ranks holds one ring a direction in /dev/shm; containers give it 64 MiB unless told otherwise.
+// PyTorch's data loading workers hand tensors over in /dev/shm; containers give it 64 MiB unless told otherwise. Ranks
+// of mccl share anonymous memory instead: `qx doctor comm` tries that out.
 constexpr uint64_t kSmallSharedMemoryBytes = 64 * kMebibyte;
 constexpr uint64_t kSmallFileLimit = 1024;
 
@@ -47,7 +48,8 @@ std::string limit_text(rlim_t value) { return value == RLIM_INFINITY ? "unlimite
 int print_shared_memory(std::ostream& out) {
   struct statvfs stats = {};
   if (statvfs("/dev/shm", &stats) != 0) {
-    out << "shared memory     none\nwarning: /dev/shm is missing: ranks of one machine cannot share memory\n";
+    out << "shared memory     none\nwarning: /dev/shm is missing: PyTorch's data loading workers cannot hand tensors "
+           "over\n";
     return 1;
   }
   const uint64_t free_bytes = uint64_t{stats.f_bavail} * stats.f_frsize;

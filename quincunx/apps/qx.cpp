@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quincunx/apps/doctor.h"
+#include "quincunx/apps/doctor_comm.h"
 #include "quincunx/apps/inspect.h"
 #include "quincunx/apps/python_verb.h"
 #include "quincunx/apps/run.h"
@@ -21,6 +22,14 @@ CLI::App* add_python_verb(CLI::App& app, const std::string& name, const std::str
   CLI::App* verb = app.add_subcommand(name, description);
   verb->prefix_command();
   verb->set_help_flag();
+  return verb;
+}
+
+CLI::App* add_doctor_comm_verb(CLI::App& doctor, qx::apps::DoctorCommArguments& arguments) {
+  CLI::App* verb = doctor.add_subcommand("comm", "Try out what ranks need to find each other from this machine");
+  verb->add_flag("--json", arguments.json, "Print JSON");
+  verb->add_option("--peer", arguments.peers, "Numeric address:port to connect to; may be repeated");
+  verb->add_option("--timeout", arguments.timeout_s, "Seconds for each peer (3)");
   return verb;
 }
 
@@ -106,7 +115,9 @@ int main(int argc, char** argv) {
   CLI::App app("Quincunx: an acceleration suite for PyTorch with one C++ core", "qx");
   app.set_version_flag("--version", std::string("qx ") + qx::version());
   app.require_subcommand(0, 1);
-  const CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
+  CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
+  qx::apps::DoctorCommArguments comm_arguments;
+  const CLI::App* comm = add_doctor_comm_verb(*doctor, comm_arguments);
   qx::apps::RunArguments run_arguments;
   CLI::App* run = add_run_verb(app, run_arguments);
   TextOptions text_options;
@@ -126,6 +137,7 @@ int main(int argc, char** argv) {
     std::cerr << app.help();
     return kWrongUsage;
   }
+  if (comm->parsed()) return finish("doctor comm", qx::apps::print_doctor_comm(comm_arguments, std::cout));
   if (doctor->parsed()) {
     qx::apps::print_doctor(std::cout);
     return finish("doctor", qx::ok_status());

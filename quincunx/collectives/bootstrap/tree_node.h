@@ -25,7 +25,7 @@
 namespace qx::collectives {
 
 inline constexpr size_t kMaxTreeRecordBytes = 1024;
-inline constexpr size_t kMaxTreePayloadBytes = 4096;  // of a query and of an answer
+inline constexpr size_t kMaxTreePayloadBytes = 1024;  // of a query and of an answer
 inline constexpr int kLeadersPerRoot = 128;
 
 struct TreeOptions {

@@ -1,0 +1,266 @@
+// Finding a parent: the leader of the host, or a root, and then whoever that one names.
+#include <algorithm>
+#include <utility>
+
+#include "quincunx/collectives/bootstrap/tree_state.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Where more addresses are to be tried, one that swallows packets must not hold up the others.
+constexpr milliseconds kConnectTimeWithOthers{300};
+constexpr milliseconds kConnectTime{3000};
+// A root under the storm of a start accepts some ten thousand in a second.
+constexpr milliseconds kGreetTime{10'000};
+// A root that is late is waited for; after that time, others take its leaders too.
+constexpr milliseconds kRootPatience{1000};
+constexpr milliseconds kFirstBackoff{5};
+constexpr milliseconds kMostBackoff{500};
+constexpr int kChildRootsPerRoot = 32;
+
+// The same for every run, and different for ranks that failed at the same moment.
+milliseconds jittered(milliseconds time, int rank, int attempt) {
+  uint64_t hash = (static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(attempt)) * 0x9e3779b97f4a7c15;
+  hash ^= hash >> 29;
+  return time * 3 / 4 + time * static_cast<int>(hash % 256) / 512;
+}
+
+std::string joined(const Endpoints& endpoints) {
+  std::string text;
+  for (const std::string& endpoint : endpoints) text += (text.empty() ? "" : " or ") + endpoint;
+  return text;
+}
+
+}  // namespace
+
+void TreeNode::State::begin_climb(Time now, milliseconds delay) {
+  climb = {};
+  climb.began = now;
+  if (delay > milliseconds(0)) {
+    climb.step = Step::kWait;
+    climb.due = now + jittered(delay, options.rank, 0);
+    return;
+  }
+  if (role == TreeRole::kLocal) return bind_host();
+  pick_root(now);
+}
+
+void TreeNode::State::bind_host() {
+  climb.step = Step::kBindHost;
+  climb.due = Time::max();
+  act(TreeAction::Kind::kBindHost).endpoint = options.host_endpoint;
+}
+
+void TreeNode::State::on_host_bound(bool won, Time now) {
+  if (climb.step != Step::kBindHost) return;
+  if (!won) return aim(Target::kHostLeader, -1, {options.host_endpoint}, now);
+  role = TreeRole::kLeader;
+  has_host_name = true;
+  ParentTable& table = table_for(TreeRole::kLocal);
+  for (const auto& connection : connections) {
+    if (connection->link == Link::kChild) table.adopt(connection->rank, connection->instance, {});
+  }
+  pick_root(now);
+}
+
+// Roots that may be the parent, best first. Empty: this rank is the top.
+std::vector<size_t> TreeNode::State::root_order() const {
+  std::vector<size_t> order;
+  const auto consider = [&](size_t index) {
+    const int rank = roots[index].rank;
+    if (!dead.contains(rank) && !left.contains(rank)) order.push_back(index);
+  };
+  if (root >= 0) {
+    // The way up through the tree of roots, then any that stands before this one.
+    std::vector<bool> seen(static_cast<size_t>(root));
+    for (int index = root; index > 0;) {
+      index = (index - 1) / kChildRootsPerRoot;
+      seen[static_cast<size_t>(index)] = true;
+      consider(static_cast<size_t>(index));
+    }
+    for (size_t index = 0; index < seen.size(); ++index) {
+      if (!seen[index]) consider(index);
+    }
+    return order;
+  }
+  const auto home = static_cast<size_t>(int64_t{options.rank} * options.num_roots / options.world_size);
+  for (size_t i = 0; i < num_configured_roots; ++i) consider((home + i) % num_configured_roots);
+  for (size_t index = num_configured_roots; index < roots.size(); ++index) {
+    if (roots[index].rank == options.rank) break;  // those behind ask this rank
+    consider(index);
+  }
+  return order;
+}
+
+// The first one again and again while it may only be late; then the others in between.
+size_t TreeNode::State::which_root(size_t num_roots, Time now) const {
+  const bool is_patient = !ready && now - climb.began < kRootPatience;
+  if (is_patient || num_roots == 1) return 0;
+  const auto failures = static_cast<size_t>(climb.num_failures);
+  if (ready) return failures % num_roots;
+  return failures % 2 == 0 ? 0 : 1 + failures / 2 % (num_roots - 1);
+}
+
+void TreeNode::State::pick_root(Time now) {
+  const std::vector<size_t> order = root_order();
+  if (order.empty()) {
+    climb = {};
+    return;
+  }
+  const size_t choice = which_root(order.size(), now);
+  Root& wanted = roots[order[choice]];
+  aim(Target::kRoot, wanted.rank, wanted.endpoints, now);
+}
+
+void TreeNode::State::aim(Target target, int rank, Endpoints endpoints, Time now) {
+  climb.target = target;
+  climb.rank = rank;
+  climb.endpoints = std::move(endpoints);
+  climb.candidate = 0;
+  if (!climb.endpoints.empty()) return attempt(now);
+  climb.step = Step::kLookUp;
+  climb.due = now + kRootPatience;
+  if (climb.trouble.empty()) climb.trouble = target_name() + " has not published where it listens";
+  for (Root& wanted : roots) {
+    if (wanted.rank != rank || wanted.asked) continue;
+    wanted.asked = true;
+    act(TreeAction::Kind::kLookUpRoot).rank = rank;
+  }
+}
+
+void TreeNode::State::on_root_found(int rank, Endpoints endpoints, Time now) {
+  for (const std::string& endpoint : endpoints) {
+    const Status status = check_tree_endpoint(endpoint);
+    if (!status.ok()) return fail(status, {rank}, 0);
+  }
+  for (Root& found : roots) {
+    if (found.rank == rank) found.endpoints = endpoints;
+  }
+  if (climb.step == Step::kLookUp && climb.rank == rank && !endpoints.empty()) {
+    aim(Target::kRoot, rank, std::move(endpoints), now);
+  }
+}
+
+void TreeNode::State::attempt(Time now) {
+  Connection& connection = add_connection(Link::kAttempt);
+  ++statistics.num_connects;
+  climb.step = Step::kConnect;
+  climb.connection = connection.id;
+  const bool has_others = climb.candidate + 1 < climb.endpoints.size();
+  climb.due = now + (has_others ? kConnectTimeWithOthers : kConnectTime);
+  TreeAction& action = act(TreeAction::Kind::kConnect);
+  action.connection = connection.id;
+  action.endpoint = climb.endpoints[climb.candidate];
+}
+
+void TreeNode::State::on_connected(TreeConnection id, Time now) {
+  Connection* connection = find(id);
+  if (connection == nullptr || connection->link != Link::kAttempt) return;
+  connection->link = Link::kGreeting;
+  climb.step = Step::kGreet;
+  climb.due = now + kGreetTime * (1 + std::min(climb.num_failures, 5));
+  HelloMessage hello;
+  hello.job_id = options.job_id;
+  hello.generation = options.generation;
+  hello.world_size = options.world_size;
+  hello.num_roots = options.num_roots;
+  hello.rank = options.rank;
+  hello.instance = options.instance;
+  hello.pid = options.pid;
+  hello.role = role;
+  hello.assigned = climb.target == Target::kAssigned;
+  hello.reattach = ready;
+  hello.unreachable = climb.unreachable;
+  hello.endpoints = role == TreeRole::kLocal ? Endpoints{options.local_endpoint} : options.endpoints;
+  hello.subtree = subtree;
+  hello.dead = dead;
+  send(id, hello);
+  unsent.clear();
+  joined_due = Time::max();
+}
+
+std::string TreeNode::State::target_name() const {
+  const std::string at = climb.endpoints.empty() ? "" : " at " + joined(climb.endpoints);
+  if (climb.target == Target::kHostLeader) return "the leader of this host" + at;
+  const std::string rank = "rank " + std::to_string(climb.rank);
+  return (climb.target == Target::kRoot ? "the root, " + rank + "," : rank) + at;
+}
+
+void TreeNode::State::attempt_failed(std::string_view reason, Time now) {
+  climb.connection = 0;
+  climb.trouble = target_name() + " cannot be reached: " + std::string(reason);
+  if (++climb.candidate < climb.endpoints.size()) return attempt(now);
+  climb.candidate = 0;
+  ++climb.num_failures;
+  if (climb.target == Target::kAssigned) {
+    climb.unreachable = climb.rank;
+    if (role == TreeRole::kLocal) return aim(Target::kHostLeader, -1, {options.host_endpoint}, now);
+    return pick_root(now);
+  }
+  wait_and_retry(now);
+}
+
+void TreeNode::State::wait_and_retry(Time now) {
+  climb.step = Step::kWait;
+  const milliseconds backoff = std::min(kMostBackoff, kFirstBackoff * (1 << std::min(climb.num_failures - 1, 10)));
+  climb.due = now + jittered(backoff, options.rank, climb.num_failures);
+}
+
+void TreeNode::State::on_climb_due(Time now) {
+  climb.due = Time::max();
+  switch (climb.step) {
+    case Step::kConnect:
+    case Step::kGreet: {
+      const bool connected = climb.step == Step::kGreet;
+      close(climb.connection);
+      return attempt_failed(connected ? "it does not answer" : "the connection is not made in time", now);
+    }
+    case Step::kLookUp: ++climb.num_failures; return pick_root(now);
+    case Step::kWait:
+      if (role == TreeRole::kLocal) return bind_host();
+      return pick_root(now);
+    case Step::kNone:
+    case Step::kBindHost: return;
+  }
+}
+
+Status TreeNode::State::on(Connection& from, WelcomeMessage& message, Time now) {
+  from.link = Link::kParent;
+  from.rank = message.rank;
+  parent = from.id;
+  climb = {};
+  knows_missing = false;
+  // The acknowledgement, and what has come since the hello.
+  send(parent, JoinedMessage{unsent});
+  unsent.clear();
+  mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), parent, now);
+  if (message.complete) complete(depth);
+  return ok_status();
+}
+
+Status TreeNode::State::on(Connection& from, RedirectMessage& message, Time now) {
+  close(from.id);
+  climb.connection = 0;
+  if (message.rank == options.rank) {
+    attempt_failed("it names this rank as its own parent", now);
+    return ok_status();
+  }
+  aim(Target::kAssigned, message.rank, std::move(message.endpoints), now);
+  return ok_status();
+}
+
+Status TreeNode::State::on(Connection& from, RejectMessage& message, Time now) {
+  close(from.id);
+  if (message.final) {
+    climb = {};
+    fail(Status(message.code, message.text), message.ranks, 0);
+  } else {
+    climb.candidate = climb.endpoints.size();  // its other addresses are the same peer
+    attempt_failed(message.text, now);
+  }
+  return ok_status();
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,288 @@
+// Who is there, who is missing, who has died or left.
+#include <algorithm>
+#include <utility>
+
+#include "quincunx/collectives/bootstrap/tree_state.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// News of arrivals are gathered: briefly at first, longer while they keep coming.
+constexpr microseconds kFirstJoined{500};
+constexpr microseconds kMostJoined{16'000};
+constexpr milliseconds kQuiet{100};
+// The first death is told at once; when a host falls, the others follow together.
+constexpr milliseconds kDiedInterval{5};
+constexpr milliseconds kProgressInterval{200};
+// A scattered set of many thousand ranks is told less often.
+constexpr int64_t kProgressBytesPerMillisecond = 8;
+constexpr size_t kNumSuccessors = 2;
+// At the end of a job all leave at once: an orphan of someone who has left is in no hurry.
+constexpr milliseconds kOrphanDelay{200};
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  const std::string text = std::to_string(time.count() / 1000.0);
+  return text.substr(0, text.find('.') + 2) + " s";
+}
+
+}  // namespace
+
+Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now) {
+  RankSet fresh = ranks;
+  fresh -= child.claimed_before;
+  if (!ready && fresh.overlaps(subtree)) {
+    fresh &= subtree;
+    fail(invalid_argument("rank " + fresh.to_string() + " was started twice: it came below rank " +
+                          std::to_string(child.rank) + " and on another way"),
+         fresh, 0);
+    return ok_status();
+  }
+  if (ready) {
+    // Orphans have moved: the newest claim holds.
+    for (const auto& other : connections) {
+      if (other->id != child.id && other->link == Link::kChild) other->subtree -= ranks;
+    }
+    fresh = ranks;
+    fresh -= subtree;
+  }
+  child.subtree |= ranks;
+  child.claimed_before.clear();
+  if (fresh.empty()) return ok_status();
+  subtree |= fresh;
+  left -= fresh;
+  unsent |= fresh;
+  schedule_joined(now);
+  if (root == 0 && !failed && subtree.count() == options.world_size) complete(0);
+  return ok_status();
+}
+
+void TreeNode::State::schedule_joined(Time now) {
+  if (parent == 0 || joined_due != Time::max()) return;
+  if (now - last_joined > kQuiet) joined_interval = microseconds(0);
+  joined_due = std::max(now + kFirstJoined, last_joined + joined_interval);
+  joined_interval = std::clamp(joined_interval * 2, kFirstJoined, kMostJoined);
+}
+
+void TreeNode::State::flush_joined(Time now) {
+  joined_due = Time::max();
+  if (parent == 0 || unsent.empty()) return;
+  last_joined = now;
+  send(parent, JoinedMessage{unsent});
+  unsent.clear();
+}
+
+void TreeNode::State::complete(int own_depth) {
+  depth = own_depth;
+  statistics.depth = own_depth;
+  if (ready || failed) return;
+  ready = true;
+  act(TreeAction::Kind::kReady);
+  missing.clear();
+  knows_missing = true;
+  send_to_children(CompleteMessage{own_depth});
+  if (root == 0) choose_successors();
+}
+
+// Leaders that are children of the top: they see its death themselves.
+void TreeNode::State::choose_successors() {
+  for (const auto& connection : connections) {
+    if (connection->link != Link::kChild || connection->endpoints.empty()) continue;
+    if (successors.size() == kNumSuccessors) break;
+    successors.push_back({connection->rank, connection->endpoints});
+  }
+  if (successors.empty()) return;
+  send_to_children(SuccessorsMessage{successors});
+}
+
+Status TreeNode::State::on(Connection& from, SuccessorsMessage& message, Time) {
+  roots.resize(num_configured_roots);
+  for (RedirectMessage& successor : message.successors) roots.push_back({successor.rank, successor.endpoints, true});
+  successors = std::move(message.successors);
+  flood(SuccessorsMessage{successors}, from.id);
+  return ok_status();
+}
+
+Status TreeNode::State::on(Connection& from, CompleteMessage& message, Time) {
+  static_cast<void>(from);
+  complete(message.depth + 1);
+  return ok_status();
+}
+
+Status TreeNode::State::on(Connection& from, DetachedMessage& message, Time) {
+  // What another child has claimed in the meantime is not ours to take away.
+  message.moved &= from.subtree;
+  message.left &= from.subtree;
+  from.subtree -= message.moved;
+  from.subtree -= message.left;
+  detach(message.moved, message.left);
+  return ok_status();
+}
+
+void TreeNode::State::detach(const RankSet& moved, const RankSet& gone_ranks) {
+  subtree -= moved;
+  subtree -= gone_ranks;
+  unsent -= moved;
+  unsent -= gone_ranks;
+  left |= gone_ranks;
+  if (parent != 0 && (!moved.empty() || !gone_ranks.empty())) send(parent, DetachedMessage{moved, gone_ranks});
+}
+
+void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::string_view reason, Time now) {
+  Connection lost = std::move(*find(id));
+  forget(id);
+  drop_from_questions(id);
+  const RankSet rank{lost.rank};
+  if (lost.link == Link::kParent) {
+    if (said_goodbye) left |= rank;
+  } else {
+    --statistics.num_children;
+    if (leader_table) leader_table->remove(lost.rank);
+    if (local_table) local_table->remove(lost.rank);
+    RankSet below = lost.subtree;
+    below.erase(lost.rank);
+    detach(below, said_goodbye ? rank : RankSet());
+  }
+  if (!said_goodbye) {
+    mark_dead(rank, "its connection to " + own_name() + " has ended (" + std::string(reason) + ")", id, now);
+  } else if (!ready) {
+    fail(unavailable("rank " + std::to_string(lost.rank) + " left before all ranks were there"), rank, 0);
+  }
+  if (lost.link == Link::kParent && !failed) begin_climb(now, said_goodbye ? kOrphanDelay : milliseconds(0));
+}
+
+Status TreeNode::State::on(Connection& from, GoodbyeMessage&, Time now) {
+  const TreeConnection id = from.id;
+  act(TreeAction::Kind::kClose).connection = id;
+  lose_neighbour(id, true, "it said goodbye", now);
+  return ok_status();
+}
+
+void TreeNode::State::mark_dead(const RankSet& ranks, const std::string& text, TreeConnection source, Time now) {
+  RankSet news = ranks;
+  news -= dead;
+  if (news.empty() || has_left) return;
+  if (news.contains(options.rank)) {
+    news.erase(options.rank);
+    fail(unavailable("the other ranks have given up " + own_name() + " as dead: " + text), RankSet{options.rank},
+         source);
+    if (news.empty()) return;
+  }
+  dead |= news;
+  subtree -= news;
+  unsent -= news;
+  for (const auto& connection : connections) connection->subtree -= news;
+  for (const RankSet::Range& range : news.ranges()) {
+    for (int rank = range.begin; rank < range.end; ++rank) {
+      if (leader_table) leader_table->remove(rank);
+      if (local_table) local_table->remove(rank);
+      records.erase(rank);
+      TreeAction& action = act(TreeAction::Kind::kPeerDied);
+      action.rank = rank;
+      action.status = unavailable("rank " + std::to_string(rank) + " has died: " + text);
+      finish_resolving(rank, action.status, {});
+    }
+  }
+  if (unsent_dead.empty()) unsent_dead_text = text;
+  unsent_dead |= news;
+  if (now - last_died >= kDiedInterval) {
+    flush_died(now, source);
+  } else {
+    died_due = std::min(died_due, last_died + kDiedInterval);
+  }
+  if (!ready) {
+    const std::string who = news.count() == 1 ? " has" : " have";
+    fail(unavailable("rank " + news.to_string() + who + " died before all ranks were there: " + text), news, source);
+  }
+}
+
+void TreeNode::State::flush_died(Time now, TreeConnection except) {
+  died_due = Time::max();
+  if (unsent_dead.empty()) return;
+  last_died = now;
+  flood(DiedMessage{unsent_dead, unsent_dead_text.substr(0, kMaxTextBytes)}, except);
+  unsent_dead.clear();
+}
+
+Status TreeNode::State::on(Connection& from, DiedMessage& message, Time now) {
+  mark_dead(message.ranks, message.text, from.id, now);
+  return ok_status();
+}
+
+void TreeNode::State::fail(const Status& status, const RankSet& ranks, TreeConnection source) {
+  if (ready || failed || has_left) return;
+  failed = true;
+  failure = status;
+  failure_ranks = ranks;
+  TreeAction& action = act(TreeAction::Kind::kFailed);
+  action.status = status;
+  action.ranks = ranks;
+  flood(FailedMessage{status.code(), ranks, status.message().substr(0, kMaxTextBytes)}, source);
+}
+
+Status TreeNode::State::on(Connection& from, FailedMessage& message, Time) {
+  fail(Status(message.code, message.text), message.ranks, from.id);
+  return ok_status();
+}
+
+TreeProgress TreeNode::State::progress() const {
+  TreeProgress progress;
+  progress.phase = TreeProgress::Phase::kAttached;
+  if (climb.step != Step::kNone) progress.phase = TreeProgress::Phase::kConnecting;
+  if (climb.step == Step::kBindHost) progress.phase = TreeProgress::Phase::kElecting;
+  if (failed) progress.phase = TreeProgress::Phase::kFailed;
+  if (ready) progress.phase = TreeProgress::Phase::kReady;
+  if (ready) return progress;
+  if (climb.step != Step::kNone) {
+    progress.text = climb.trouble.empty() ? "connecting to " + target_name() : climb.trouble;
+    // Without a root the others cannot be seen; that one is missing for certain.
+    if (climb.target == Target::kRoot && climb.rank >= 0) progress.missing.insert(climb.rank);
+  } else if (root != 0 && knows_missing) {
+    progress.text = missing_text;
+    progress.missing = missing;
+  }
+  if (progress.missing.empty()) {
+    progress.missing = RankSet::range(0, options.world_size);
+    progress.missing -= subtree;
+  }
+  return progress;
+}
+
+// The node's tree has no parent: it is the top, or it is on its way to a root.
+void TreeNode::State::push_progress(Time now) {
+  TreeProgress view = progress();
+  int64_t interval_ms = kProgressInterval.count();
+  if (!knows_missing || view.missing != missing || view.text != missing_text) {
+    knows_missing = true;
+    missing = std::move(view.missing);
+    missing_text = view.text.substr(0, kMaxTextBytes);
+    const ProgressMessage message{missing, missing_text};
+    interval_ms += static_cast<int64_t>(encode_tree_message(message).size()) / kProgressBytesPerMillisecond;
+    send_to_children(message);
+  }
+  progress_due = now + milliseconds(interval_ms);
+}
+
+Status TreeNode::State::on(Connection&, ProgressMessage& message, Time) {
+  knows_missing = true;
+  missing = std::move(message.missing);
+  missing_text = std::move(message.text);
+  send_to_children(ProgressMessage{missing, missing_text});
+  return ok_status();
+}
+
+Status TreeNode::State::expired() const {
+  const TreeProgress view = progress();
+  const std::string after = "after " + seconds_text(options.timeout) + " ";
+  if (!view.text.empty()) {
+    return deadline_exceeded(after + view.text + "; rank " + view.missing.to_string() +
+                             " is missed, and others cannot be seen");
+  }
+  return deadline_exceeded(after + (view.missing.count() == 1 ? "rank " : "ranks ") + view.missing.to_string() +
+                           " of " + std::to_string(options.world_size) + (view.missing.count() == 1 ? " is" : " are") +
+                           " missing");
+}
+
+}  // namespace qx::collectives

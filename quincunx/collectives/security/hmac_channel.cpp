@@ -186,9 +186,11 @@ void HmacChannel::on_challenge(Bytes message) {
 }
 
 void HmacChannel::on_proof(Bytes message) {
+  Bytes rest = message;
+  if (take_head(rest).code != 0) return refuse_and_tell(kNotTheProtocol);
   const Result<Digest> expected = tag(true);
   if (!expected.ok()) return refuse_and_tell(kNoDigest);
-  if (!equal_in_constant_time(*expected, message.subspan(kHeadBytes))) return refuse_and_tell(kWrongProof);
+  if (!equal_in_constant_time(*expected, rest)) return refuse_and_tell(kWrongProof);
   set_authenticated();
 }
 

@@ -137,6 +137,16 @@ TEST(HmacChannel, EveryChangedByteOfAHandshakeIsNoticed) {
     converse(*a, *b);
     EXPECT_NE(b->state(), State::kAuthenticated) << at;
   }
+  for (size_t at = 0; at < 40; ++at) {
+    const auto a = channel(kSecret, connecting(3, -1)), b = channel(kSecret, accepting(1));
+    b->receive(a->take_outgoing());
+    a->receive(b->take_outgoing());
+    std::vector<std::byte> proof = a->take_outgoing();
+    ASSERT_EQ(proof.size(), 40u);
+    proof[at] ^= std::byte{0x10};
+    b->receive(proof);
+    EXPECT_EQ(b->state(), State::kRefused) << at;
+  }
 }
 
 TEST(HmacChannel, WhatWasRecordedProvesNothingLater) {

@@ -96,6 +96,7 @@ PeerChannel& Engine::channel_of(int rank) {
 void Engine::attach_link(int rank, std::unique_ptr<Link> link) {
   channel_of(rank).attach(std::move(link));
   set_present(rank);
+  for (auto& [id, group] : groups_) group->on_link(rank);
   if (driven_) doorbell_->ring();
 }
 
@@ -156,6 +157,7 @@ bool Engine::poll() {
   for (int r = 0; r < world_size(); ++r) {
     if (has_link(r) && peer_state(r) == PeerState::kUp && poll_peer(r)) moved = true;
   }
+  for (auto& [id, group] : groups_) moved = group->read_in_place() || moved;
   return moved;
 }
 
@@ -169,6 +171,20 @@ void Engine::release(const void* owner) {
   for (Peer& peer : peers_) {
     if (peer.channel) peer.channel->release(owner);
   }
+}
+
+bool Engine::shares_memory_with(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return has_link(rank) && peer.channel->link()->shares_memory();
+}
+
+Result<const ArenaView*> Engine::arena_of(int rank, const ArenaAddress& address) {
+  auto& arena = peers_[static_cast<size_t>(rank)].arena;
+  if (!arena || arena->nonce() != address.nonce) {
+    arena.reset();
+    QX_ASSIGN_OR_RETURN(arena, ArenaView::open(address));
+  }
+  return static_cast<const ArenaView*>(arena.get());
 }
 
 void Engine::end(OperationPtr operation, Status status, int source_rank) {

@@ -16,6 +16,7 @@
 #include "quincunx/collectives/operation_state.h"
 #include "quincunx/collectives/peer_channel.h"
 #include "quincunx/collectives/transport/doorbell.h"
+#include "quincunx/collectives/transport/shared_arena.h"
 
 namespace qx::collectives {
 
@@ -86,6 +87,10 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   bool poll();
   void flush();
   void release(const void* owner);
+  // True where the peer's link is shared memory, so that each may read the other's arena.
+  bool shares_memory_with(int rank) const;
+  // The peer's arena, mapped when it is first named; the last one is kept.
+  Result<const ArenaView*> arena_of(int rank, const ArenaAddress& address);
   void end(OperationPtr operation, Status status, int source_rank = -1);
   void count_started() { ++active_operations_; }
   // An operation was started that perhaps nobody will wait for.
@@ -125,6 +130,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
     bool wanted = false;  // the provider was asked for a link
     std::string text = "no address published";
     std::unique_ptr<PeerChannel> channel;
+    std::unique_ptr<ArenaView> arena;
   };
   struct StoredFrame {
     int peer;

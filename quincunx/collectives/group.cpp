@@ -89,6 +89,11 @@ void Group::begin_if_entered() {
   const Status status = queue_.front().exchange->begin(inputs);
   if (!status.ok()) return fail(status, true);
   send_credits();
+  for (int r = 0; r < size(); ++r) {
+    if (queue_.front().exchange->unsent_to(r) > 0) engine_.want_link(world_rank(r));
+    make_offers(r);
+  }
+  send_notices();
   for (int r = 0; r < size() && failure_.ok(); ++r) {
     if (is_lost(r)) on_peer_lost(world_rank(r));
   }
@@ -102,6 +107,7 @@ void Group::finish_if_complete() {
 void Group::finish(Status status) {
   Pending done = std::move(queue_.front());
   queue_.pop_front();
+  bytes_read_in_place_ += done.exchange->bytes_read_in_place();
   for (int r = 0; r < size(); ++r) {
     Entry& used = entry(r, current_sequence_);
     used.present = false;
@@ -221,6 +227,10 @@ Status Group::on_frame(int world_rank, const FrameHeader& header, std::span<cons
     case FrameKind::kCredit:
       if (begun_ && header.sequence == current_sequence_) queue_.front().exchange->add_credit(rank, header.count);
       return ok_status();
+    case FrameKind::kOffer: return failure_.ok() ? on_offer(rank, header, payload) : ok_status();
+    case FrameKind::kOfferRefused:
+    case FrameKind::kReady:
+    case FrameKind::kTaken: return failure_.ok() ? on_answer_to_offer(rank, header) : ok_status();
     case FrameKind::kSend:
     case FrameKind::kSendRequest:
     case FrameKind::kSendReady:
@@ -239,6 +249,7 @@ Result<std::optional<int64_t>> Group::on_stream(int world_rank, const FrameHeade
   const int64_t taken = queue_.front().exchange->receive(rank, header.stream, link, limit);
   if (taken < 0) return data_loss("more data than the calls of " + queue_.front().operation->label() + " said");
   send_credits();
+  send_notices();
   if (taken > 0) finish_if_complete();
   return std::optional<int64_t>(taken);
 }

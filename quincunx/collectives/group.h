@@ -32,6 +32,7 @@ class Group {
   PointToPoint& point_to_point() { return point_to_point_; }
   // Why operations are refused; ok while they are not.
   const Status& failure() const { return failure_; }
+  int64_t bytes_read_in_place() const { return bytes_read_in_place_; }
   // Ends all operations. The peers are told, so that they need not wait for their own deadline.
   void fail(const Status& status, bool tell_peers);
   // This rank's communicator is destroyed: ends what is open and tells the peers.
@@ -41,12 +42,15 @@ class Group {
   void expire(Clock::time_point now);
 
   void on_peer_up(int world_rank);
+  void on_link(int world_rank);
   // Also when the peer has left this group alone.
   void on_peer_lost(int world_rank);
   bool is_lost(int rank) const;
   Status on_frame(int world_rank, const FrameHeader& header, std::span<const std::byte> payload);
   Result<std::optional<int64_t>> on_stream(int world_rank, const FrameHeader& header, Link& link, int64_t limit);
   std::optional<OutgoingFrame> next_frame(int world_rank);
+  // Reads the next pieces of what peers have offered; true where there were any.
+  bool read_in_place();
   // Why `rank` cannot be reached: "rank 2 (not connected: no address published)".
   std::string describe_peer(int rank) const;
 
@@ -82,6 +86,11 @@ class Group {
   void finish(Status status);
   Status on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload);
   void send_credits();
+  // Offers this rank's arena to a peer that can map it.
+  void make_offers(int rank);
+  Status on_offer(int rank, const FrameHeader& header, std::span<const std::byte> payload);
+  Status on_answer_to_offer(int rank, const FrameHeader& header);
+  void send_notices();
   // The ranks that the operation waits for and the state of each.
   std::string waiting_for() const;
   std::string state_of(int rank) const;
@@ -101,6 +110,7 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
+  int64_t bytes_read_in_place_ = 0;
 };
 
 }  // namespace qx::collectives

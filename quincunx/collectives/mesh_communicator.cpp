@@ -356,8 +356,10 @@ std::string MeshCommunicator::statistics_json() const {
   }
   text += "\", \"rank\": " + std::to_string(options_.rank) + ", \"world_size\": " + std::to_string(size());
   int shared = 0, tcp = 0;
+  int64_t in_place = 0;
   if (engine_->belongs_to_this_process()) {
     Engine::Guard guard(*engine_);
+    in_place = group_->bytes_read_in_place();
     for (const int rank : group_->members()) {
       shared += engine_->transport_of(rank) == "shared memory";
       tcp += engine_->transport_of(rank) == "TCP";
@@ -365,6 +367,7 @@ std::string MeshCommunicator::statistics_json() const {
   }
   text += ", \"shared_memory_peers\": " + std::to_string(shared) + ", \"tcp_peers\": " + std::to_string(tcp) +
           ", \"connections_dropped\": " + std::to_string(mesh_->num_dropped()) +
+          ", \"bytes_read_in_place\": " + std::to_string(in_place) +
           ", \"shared_bytes_allocated\": " + std::to_string(shared_bytes_allocated_) +
           ", \"ordinary_bytes_allocated\": " + std::to_string(ordinary_bytes_allocated_) + ", \"operations\": {";
   bool first = true;

@@ -56,7 +56,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kHeaderBytes>
   if (take<uint32_t>(bytes, 0) != kWireMagic) return bad("magic", take<uint32_t>(bytes, 0));
   if (take<uint16_t>(bytes, 4) != kWireVersion) return bad("version", take<uint16_t>(bytes, 4));
   const auto kind = take<uint8_t>(bytes, 6);
-  if (kind < static_cast<uint8_t>(FrameKind::kHello) || kind > static_cast<uint8_t>(FrameKind::kGoodbye)) {
+  if (kind < static_cast<uint8_t>(FrameKind::kHello) || kind > static_cast<uint8_t>(kLastFrameKind)) {
     return bad("kind", kind);
   }
   FrameHeader header;

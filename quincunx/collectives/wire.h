@@ -20,19 +20,24 @@ inline constexpr int64_t kMaxStreamBytes = 64 << 10;
 inline constexpr int64_t kMaxStoredBytes = (64 << 10) + 16 * kMaxRanks;
 
 enum class FrameKind : uint8_t {
-  kHello = 1,    // first frame of a connection: rank, record and proof that the store was read
-  kWelcome,      // its answer
-  kCall,         // a rank has entered a collective: the call, and its data when small
-  kData,         // bytes of a collective; stream 0 are inputs, stream 1 results
-  kCredit,       // count: bytes of stream 0 that the receiver has reduced
-  kSend,         // a small point-to-point message
-  kSendRequest,  // a large one: count elements are ready
-  kSendReady,    // the receive is posted
-  kSendData,     // its bytes
-  kSendRefused,  // the receive that it met has another size or dtype
-  kFail,         // the sender's group has failed; the payload says why
-  kGoodbye,      // the sender leaves in order
+  kHello = 1,     // first frame of a connection: rank, record and proof that the store was read
+  kWelcome,       // its answer
+  kCall,          // a rank has entered a collective: the call, and its data when small
+  kData,          // bytes of a collective; stream 0 are inputs, stream 1 results
+  kCredit,        // count: bytes of stream 0 that the receiver has reduced
+  kSend,          // a small point-to-point message
+  kSendRequest,   // a large one: count elements are ready
+  kSendReady,     // the receive is posted
+  kSendData,      // its bytes
+  kSendRefused,   // the receive that it met has another size or dtype
+  kFail,          // the sender's group has failed; the payload says why
+  kGoodbye,       // the sender leaves in order
+  kOffer,         // count bytes of a stream lie in an arena, where the receiver may read them: see offer.h
+  kOfferRefused,  // it cannot: they are to be sent
+  kReady,         // count: bytes of an offered stream 1 that are there
+  kTaken,         // an offered stream has been read
 };
+inline constexpr FrameKind kLastFrameKind = FrameKind::kTaken;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kData;

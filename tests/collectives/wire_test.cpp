@@ -54,7 +54,7 @@ TEST(Wire, FieldsOutOfRangeAreRefusedByName) {
   refused(0, 0, 4, "magic");
   refused(4, 2, 2, "version");
   refused(6, 0, 1, "kind");
-  refused(6, 13, 1, "kind");
+  refused(6, static_cast<uint64_t>(kLastFrameKind) + 1, 1, "kind");
   refused(7, 11, 1, "operation");
   refused(8, 20, 1, "dtype");
   refused(9, 9, 1, "reduce_op");

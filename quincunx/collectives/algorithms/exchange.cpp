@@ -136,8 +136,10 @@ void Exchange::plan_all_reduce(const Buffer& buffer) {
     const Buffer theirs = part(p);
     send(p, theirs);
     Peer& peer = peers_[static_cast<size_t>(p)];
-    peer.out[1] = {bytes_of(own), own.size_bytes(), 0, 0};
-    peer.in[1] = {bytes_of(theirs), theirs.size_bytes(), 0};
+    peer.out[1].data = bytes_of(own);
+    peer.out[1].size = own.size_bytes();
+    peer.in[1].data = bytes_of(theirs);
+    peer.in[1].size = theirs.size_bytes();
   }
 }
 
@@ -184,6 +186,7 @@ std::optional<Exchange::Chunk> Exchange::next_chunk(int peer) const {
   const Peer& state = peers_[static_cast<size_t>(peer)];
   for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
     const Outgoing& out = state.out[stream];
+    if (out.offered) continue;
     const int64_t ready = std::min(out.allowed - out.sent, kMaxStreamBytes);
     if (ready > 0) return Chunk{stream, {out.data + out.sent, static_cast<size_t>(ready)}};
   }
@@ -214,7 +217,13 @@ int64_t Exchange::receive(int peer, uint8_t stream, Link& link, int64_t limit) {
 
 void Exchange::after_reducing(int64_t before) {
   remaining_bytes_ -= reducer_->reduced_bytes() - before;
-  for (Peer& peer : peers_) peer.out[1].allowed = std::min(peer.out[1].size, reducer_->reduced_bytes());
+  const int64_t reduced = reducer_->reduced_bytes();
+  for (int p = 0; p < world_size_; ++p) {
+    Outgoing& results = peers_[static_cast<size_t>(p)].out[1];
+    results.allowed = std::min(results.size, reduced);
+    if (results.offered) announce(p);
+    if (peers_[static_cast<size_t>(p)].in[0].in_place != nullptr) read(p, 0, reduced - before);
+  }
 }
 
 void Exchange::add_credit(int peer, int64_t reduced_bytes) {

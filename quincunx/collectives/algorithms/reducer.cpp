@@ -17,7 +17,8 @@ Reducer::Reducer(const Reduction& reduction, const Slice& slice, int rank, int w
       element_bytes_(dtype_size_bytes(slice.dtype)),
       window_bytes_(std::min(kReduceWindowBytes, slice.size_bytes)),
       received_(static_cast<size_t>(world_size), 0),
-      staging_(world_size > 2 ? static_cast<size_t>(world_size) : 0) {
+      staging_(world_size > 2 ? static_cast<size_t>(world_size) : 0),
+      in_place_(static_cast<size_t>(world_size), nullptr) {
   received_[static_cast<size_t>(rank)] = slice.size_bytes;
 }
 
@@ -60,17 +61,31 @@ int64_t Reducer::reduce_from(int peer, std::span<const std::byte> contribution) 
   return taken;
 }
 
-void Reducer::advance() {
-  if (world_size_ == 2) return;
+void Reducer::read_from(int peer, const std::byte* data) {
+  in_place_[static_cast<size_t>(peer)] = data;
+  if (world_size_ > 2) received_[static_cast<size_t>(peer)] = slice_.size_bytes;
+}
+
+void Reducer::advance(int64_t limit) {
+  if (world_size_ == 2) {
+    const int peer = 1 - rank_;
+    const std::byte* data = in_place_[static_cast<size_t>(peer)];
+    if (data == nullptr) return;
+    reduce_from(peer, {data + reduced_, static_cast<size_t>(std::min(limit, slice_.size_bytes - reduced_))});
+    return;
+  }
   std::vector<const void*> sources(static_cast<size_t>(world_size_));
-  int64_t ready = *std::min_element(received_.begin(), received_.end()) - reduced_;
+  int64_t ready = std::min(limit, *std::min_element(received_.begin(), received_.end()) - reduced_);
   ready -= ready % element_bytes_;
   while (ready > 0) {
     const int64_t offset = reduced_ % window_bytes_;
     const int64_t num_bytes = world_size_ == 1 ? ready : std::min(ready, window_bytes_ - offset);
     for (int r = 0; r < world_size_; ++r) {
       const auto index = static_cast<size_t>(r);
-      sources[index] = r == rank_ ? slice_.own + reduced_ : staging_[index].data() + offset;
+      if (r == rank_)
+        sources[index] = slice_.own + reduced_;
+      else
+        sources[index] = in_place_[index] != nullptr ? in_place_[index] + reduced_ : staging_[index].data() + offset;
     }
     reduce_block(sources, num_bytes);
     ready -= num_bytes;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -29,8 +30,10 @@ class Reducer {
   int64_t receive(int peer, Link& link, int64_t limit);
   // The peer's whole contribution at once.
   void accept(int peer, std::span<const std::byte> contribution);
-  // Reduces whatever all peers have delivered. A world of one is done after this.
-  void advance();
+  // The peer's whole contribution lies at `data` and stays there until it has been reduced.
+  void read_from(int peer, const std::byte* data);
+  // Reduces what all peers have delivered, at most `limit` bytes. A world of one is done after this.
+  void advance(int64_t limit = std::numeric_limits<int64_t>::max());
 
   int64_t reduced_bytes() const { return reduced_; }
   int64_t received_bytes(int peer) const { return received_[static_cast<size_t>(peer)]; }
@@ -50,6 +53,7 @@ class Reducer {
   int64_t window_bytes_;
   std::vector<int64_t> received_;
   std::vector<std::vector<std::byte>> staging_;
+  std::vector<const std::byte*> in_place_;  // by peer; null where its contribution is sent
   int64_t reduced_ = 0;
 };
 

@@ -33,6 +33,8 @@ class Link {
   }
 
   virtual std::string_view name() const = 0;
+  // True where both ends can map memory of each other.
+  virtual bool shares_memory() const { return false; }
 };
 
 }  // namespace qx::collectives

@@ -1,0 +1,92 @@
+// The part of Exchange that reads the memory of peers where it lies.
+#include <algorithm>
+#include <cstring>
+
+#include "quincunx/collectives/algorithms/exchange.h"
+
+namespace qx::collectives {
+namespace {
+
+// Read in one look at the links, so that other groups and peers get their turn, and small enough that results are still
+// in a cache when the peer reads them.
+constexpr int64_t kPieceBytes = 256 << 10;
+
+}  // namespace
+
+std::span<const std::byte> Exchange::to_be_sent(int peer, uint8_t stream) const {
+  const Outgoing& out = peers_[static_cast<size_t>(peer)].out[stream];
+  if (out.sent > 0 || out.offered) return {};
+  return {out.data, static_cast<size_t>(out.size)};
+}
+
+void Exchange::offer(int peer, uint8_t stream) {
+  peers_[static_cast<size_t>(peer)].out[stream].offered = true;
+  if (stream == 1) announce(peer);
+}
+
+void Exchange::refused(int peer, uint8_t stream) { peers_[static_cast<size_t>(peer)].out[stream].offered = false; }
+
+void Exchange::announce(int peer) {
+  Outgoing& results = peers_[static_cast<size_t>(peer)].out[1];
+  if (results.allowed == results.announced) return;
+  if (results.allowed < results.size && results.allowed - results.announced < kPieceBytes) return;
+  results.announced = results.allowed;
+  notices_.push_back({peer, FrameKind::kReady, 1, results.allowed});
+}
+
+bool Exchange::read_from(int peer, uint8_t stream, const std::byte* data, int64_t size) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
+  if (size == 0 || size != in.size || in.received > 0 || in.in_place != nullptr) return false;
+  in.in_place = data;
+  in.ready = stream == 0 ? size : 0;
+  ++num_in_place_;
+  if (in.data == nullptr) reducer_->read_from(peer, data);
+  return true;
+}
+
+void Exchange::on_ready(int peer, int64_t size) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[1];
+  in.ready = std::clamp(size, in.ready, in.size);
+}
+
+bool Exchange::on_taken(int peer, uint8_t stream) {
+  Outgoing& out = peers_[static_cast<size_t>(peer)].out[stream];
+  if (!out.offered || out.sent > 0) return false;
+  out.sent = out.size;
+  remaining_bytes_ -= out.size;
+  return true;
+}
+
+void Exchange::read(int peer, uint8_t stream, int64_t num_bytes) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
+  in.received += num_bytes;
+  bytes_read_in_place_ += num_bytes;
+  remaining_bytes_ -= num_bytes;
+  if (num_bytes == 0 || in.received < in.size) return;
+  --num_in_place_;
+  notices_.push_back({peer, FrameKind::kTaken, stream, 0});
+}
+
+bool Exchange::read_in_place() {
+  if (num_in_place_ == 0) return false;
+  bool moved = false;
+  if (reducer_) {
+    const int64_t before = reducer_->reduced_bytes();
+    reducer_->advance(kPieceBytes);
+    moved = reducer_->reduced_bytes() > before;
+    after_reducing(before);
+  }
+  for (int p = 0; p < world_size_; ++p) {
+    for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
+      Incoming& in = peers_[static_cast<size_t>(p)].in[stream];
+      if (in.in_place == nullptr || in.data == nullptr || in.ready == in.received) continue;
+      const int64_t size = std::min(kPieceBytes, in.ready - in.received);
+      std::memcpy(in.data + in.received, in.in_place + in.received, static_cast<size_t>(size));
+      read(p, stream, size);
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,90 @@
+// The part of Group that offers memory to peers and reads theirs.
+#include "quincunx/collectives/group.h"
+#include "quincunx/collectives/offer.h"
+
+namespace qx::collectives {
+namespace {
+
+FrameHeader header_of(FrameKind kind, uint64_t group, uint64_t sequence, uint8_t stream, int64_t count) {
+  FrameHeader header;
+  header.kind = kind;
+  header.group = group;
+  header.sequence = sequence;
+  header.stream = stream;
+  header.count = count;
+  return header;
+}
+
+}  // namespace
+
+void Group::make_offers(int rank) {
+  if (rank < 0 || rank == rank_ || !begun_ || !engine_.shares_memory_with(world_rank(rank))) return;
+  Exchange& exchange = *queue_.front().exchange;
+  std::shared_ptr<SharedArena> arena;
+  for (const uint8_t stream : {uint8_t{0}, uint8_t{1}}) {
+    const std::span<const std::byte> bytes = exchange.to_be_sent(rank, stream);
+    const auto size = static_cast<int64_t>(bytes.size());
+    if (size < kInPlaceBytes) continue;
+    if (!arena) arena = SharedArena::existing();
+    const std::optional<int64_t> offset = arena ? arena->offset_of(bytes.data(), size) : std::nullopt;
+    if (!offset) continue;
+    exchange.offer(rank, stream);
+    const Offer offer{arena->address(), *offset};
+    engine_.post(world_rank(rank), header_of(FrameKind::kOffer, id_, current_sequence_, stream, size), offer.bytes());
+  }
+}
+
+void Group::on_link(int world_rank) {
+  if (!begun_ || group_rank(world_rank) < 0) return;
+  make_offers(group_rank(world_rank));
+  send_notices();
+}
+
+Status Group::on_offer(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
+  if (!announced_ || header.sequence != current_sequence_) return data_loss("an offer for no operation of this rank");
+  QX_ASSIGN_OR_RETURN(const Offer offer, Offer::from_bytes(payload));
+  const Result<const ArenaView*> arena = engine_.arena_of(world_rank(rank), offer.arena);
+  const std::byte* data = arena.ok() ? (*arena)->at(offer.offset, header.count) : nullptr;
+  if (data == nullptr) {
+    engine_.post(world_rank(rank),
+                 header_of(FrameKind::kOfferRefused, id_, current_sequence_, header.stream, header.count), {});
+    return ok_status();
+  }
+  if (queue_.front().exchange->read_from(rank, header.stream, data, header.count)) return ok_status();
+  return data_loss("an offer that the calls of " + queue_.front().operation->label() + " do not know");
+}
+
+Status Group::on_answer_to_offer(int rank, const FrameHeader& header) {
+  if (!begun_ || header.sequence != current_sequence_) {
+    // Results may be there before this rank has seen all calls.
+    if (!announced_ || header.sequence != current_sequence_ || header.kind != FrameKind::kReady) {
+      return data_loss("an answer to no offer of this rank");
+    }
+  }
+  Exchange& exchange = *queue_.front().exchange;
+  switch (header.kind) {
+    case FrameKind::kReady: exchange.on_ready(rank, header.count); return ok_status();
+    case FrameKind::kOfferRefused: exchange.refused(rank, header.stream); return ok_status();
+    default:
+      if (!exchange.on_taken(rank, header.stream)) return data_loss("a stream was taken that was not offered");
+      finish_if_complete();
+      return ok_status();
+  }
+}
+
+void Group::send_notices() {
+  const std::vector<Exchange::Notice> notices = queue_.front().exchange->take_notices();
+  for (const auto& [peer, kind, stream, count] : notices) {
+    engine_.post(world_rank(peer), header_of(kind, id_, current_sequence_, stream, count), {});
+  }
+  if (!notices.empty()) engine_.flush();
+}
+
+bool Group::read_in_place() {
+  if (!begun_ || !queue_.front().exchange->read_in_place()) return false;
+  send_notices();
+  finish_if_complete();
+  return true;
+}
+
+}  // namespace qx::collectives

@@ -1,0 +1,90 @@
+// Serves a StoreTable over TCP from one background thread. A connection must prove that it belongs to the job before it
+// is read any further; one that is idle is closed, and so is the one that has waited longest where a new one needs its
+// place: clients come back. A process therefore holds few descriptors however large the job is.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "quincunx/collectives/security/secure_channel.h"
+#include "quincunx/collectives/store/store_table.h"
+#include "quincunx/collectives/transport/tcp.h"
+
+namespace qx::collectives {
+
+class StoreServer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    std::vector<std::string> addresses;  // numeric; those that are not of this machine are passed over
+    uint16_t port = 0;                   // 0: one that the system chooses
+    Credentials credentials;
+    Identity identity;
+    size_t max_connections = 128;
+    std::chrono::milliseconds idle_limit{300};
+  };
+  // kUnavailable, with the address, where another process has the port or no address is of this machine.
+  static Result<std::unique_ptr<StoreServer>> start(Options options);
+  // Ends the thread; in a forked child only forgets it.
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  uint16_t port() const { return port_; }
+  size_t num_connections() const { return num_connections_; }
+  // Connections that were dropped because they did not prove themselves or did not speak the protocol.
+  uint64_t num_dropped() const { return num_dropped_; }
+  // In a child after fork: closes the descriptors.
+  void abandon_in_child();
+
+ private:
+  struct Connection {
+    Socket socket;
+    std::unique_ptr<SecureChannel> channel;
+    std::vector<std::byte> received;
+    std::vector<std::byte> outgoing;
+    std::optional<StoreRequest> waiting;
+    Clock::time_point wait_until, last_used;
+  };
+
+  explicit StoreServer(Options options) : options_(std::move(options)) {}
+  Status listen();
+  Status listen_at(const std::string& address);
+  void run();
+  void accept_all(const Socket& listener);
+  void make_room();
+  // False where the connection is to be closed.
+  bool on_event(Connection& connection, uint32_t events);
+  bool read_some(Connection& connection);
+  bool take_requests(Connection& connection);
+  void answer(Connection& connection, const StoreRequest& request);
+  void answer_waiting();
+  void respond(Connection& connection, const StoreResponse& response);
+  bool flush(Connection& connection);
+  void close(int fd);
+  Clock::time_point idle_until(const Connection& connection) const;
+  void expire(Clock::time_point now);
+  int milliseconds_to_next_event(Clock::time_point now) const;
+
+  Options options_;
+  std::vector<Socket> listeners_;
+  uint16_t port_ = 0;
+  Socket epoll_, wake_;
+  pid_t pid_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<size_t> num_connections_{0};
+  std::atomic<uint64_t> num_dropped_{0};
+  // Used by the thread only.
+  StoreTable table_;
+  std::unordered_map<int, Connection> connections_;
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace qx::collectives

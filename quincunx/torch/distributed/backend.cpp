@@ -156,8 +156,8 @@ WorkHandle McclBackend::launch(c10d::OpType type, const char* title, collectives
     }
   }
   auto state = std::make_shared<OperationState>(std::move(tensors), pool_);
-  WorkHandle work =
-      c10::make_intrusive<CollectiveWork>(rank_, type, title, std::move(core), std::move(state), ++sequence_);
+  WorkHandle work = c10::make_intrusive<CollectiveWork>(rank_, type, profiler_title(title), std::move(core),
+                                                        std::move(state), ++sequence_);
   std::lock_guard lock(coalescing_mutex_);
   if (!coalescing_.empty()) {
     const auto open = coalescing_.find(std::this_thread::get_id());

@@ -3,6 +3,7 @@
 //   collectives.cpp     one tensor or one list a rank
 //   coalesced.cpp       several operations as one
 //   point_to_point.cpp  send and recv
+//   sparse.cpp          all_reduce of sparse tensors
 #pragma once
 
 #include <atomic>
@@ -91,6 +92,8 @@ class McclBackend : public c10d::Backend {
  private:
   // A started operation as c10d's Work; throws where the communicator refused its arguments.
   WorkHandle launch(c10d::OpType type, const char* title, collectives::WorkPtr core, OperationTensors tensors);
+  // Null within a coalesced operation, of which the profiler sees the whole.
+  static const char* profiler_title(const char* title);
   int checked_rank(int64_t rank, const std::string& name) const;
 
   mutable std::mutex mutex_;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <regex>
+
 #include "quincunx/torch/distributed/backend.h"
 #include "quincunx/torch/distributed/errors.h"
 
@@ -22,6 +25,27 @@ std::vector<Buffer> write_list(OperationTensors& tensors, const TensorList& list
   return buffers;
 }
 
+// The message with the words that callers of torch's own monitored barrier look for: rank 0 names the first late rank,
+// or all of them. An operation that timed out ends its message with them: "waiting for rank 1 (state), rank 5 (state)".
+std::string monitored_barrier_text(int rank, const std::string& message, bool wait_all_ranks) {
+  if (rank != 0) {
+    return "Rank " + std::to_string(rank) +
+           " successfully reached monitoredBarrier, but received errors while waiting"
+           " for send/recv from rank 0: " +
+           message;
+  }
+  std::string late;
+  const std::regex name("rank ([0-9]+) \\(");
+  const size_t list = std::min(message.find("waiting for "), message.size());
+  for (std::sregex_iterator match(message.begin() + static_cast<std::ptrdiff_t>(list), message.end(), name), end;
+       match != end && (late.empty() || wait_all_ranks); ++match) {
+    late += (late.empty() ? "" : ", ") + match->str(1);
+  }
+  const char* const noun = late.find(',') == std::string::npos ? "Rank " : "Ranks ";
+  return "Rank 0 timed out in monitoredBarrier" + (late.empty() ? "" : "; " + (noun + late)) +
+         (late.empty() ? "" : " failed to pass monitoredBarrier") + ": " + message;
+}
+
 // All of the dtype of `other`.
 void check_dtypes(const std::vector<Buffer>& buffers, const char* name, const Buffer& other, const char* other_name) {
   for (size_t i = 0; i < buffers.size(); ++i) check_same_dtype(buffers[i], item(name, i), other, other_name);
@@ -41,15 +65,12 @@ WorkHandle McclBackend::broadcast(TensorList& list, const c10d::BroadcastOptions
 
 WorkHandle McclBackend::allreduce(TensorList& list, const c10d::AllreduceOptions& opts) {
   const at::Tensor& tensor = only(list, "tensors");
+  if (tensor.defined() && tensor.is_sparse()) return allreduce_sparse(list, opts);
   OperationTensors tensors;
   const Buffer buffer = tensors.output(tensor, "tensor", true);
   tensors.results = list;
   auto core = communicator()->all_reduce(buffer, reduction_from(opts.reduceOp), timeout_from(opts.timeout));
   return launch(OpType::ALLREDUCE, "mccl:all_reduce", std::move(core), std::move(tensors));
-}
-
-WorkHandle McclBackend::allreduce_sparse(TensorList& /*list*/, const c10d::AllreduceOptions& /*opts*/) {
-  throw_status(type_error("tensor: expected a dense tensor, got a sparse one; pass tensor.to_dense()"));
 }
 
 WorkHandle McclBackend::reduce(TensorList& list, const c10d::ReduceOptions& opts) {
@@ -185,9 +206,13 @@ WorkHandle McclBackend::barrier(const c10d::BarrierOptions& opts) {
   return launch(OpType::BARRIER, "mccl:barrier", communicator()->barrier(timeout_from(opts.timeout)), {});
 }
 
-// Every barrier names all ranks that are missing, so that both modes of a monitored barrier are the same.
-void McclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
-  barrier(opts)->wait(kNoTimeout);
+void McclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  using std::chrono::milliseconds;
+  // Here zero is a limit of its own.
+  const milliseconds timeout = opts.timeout.count() == 0 ? milliseconds(1) : timeout_from(opts.timeout);
+  const auto core = communicator()->barrier(timeout);
+  const Status status = core->wait();
+  if (!status.ok()) throw_status({status.code(), monitored_barrier_text(rank_, status.message(), wait_all_ranks)});
 }
 
 }  // namespace qx::distributed

@@ -4,7 +4,9 @@ namespace qx::distributed {
 
 void throw_status(const Status& status) {
   const c10::SourceLocation location{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
-  const std::string message = "mccl: " + status.message();
+  const bool expired = status.code() == StatusCode::kDeadlineExceeded;
+  // Callers of other backends look for this word.
+  const std::string message = (expired ? "mccl: the timeout has passed: " : "mccl: ") + status.message();
   switch (status.code()) {
     case StatusCode::kInvalidArgument: throw c10::ValueError(location, message);
     case StatusCode::kTypeError: throw c10::TypeError(location, message);

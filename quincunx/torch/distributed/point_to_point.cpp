@@ -20,7 +20,7 @@ WorkHandle McclBackend::send(TensorList& list, int destination, int tag) {
 WorkHandle McclBackend::recv(TensorList& list, int source, int tag) {
   OperationTensors tensors;
   const Buffer buffer = tensors.output(only(list, "tensors"), "tensor", false);
-  tensors.results = list;
+  tensors.results = tensors.inputs = list;
   auto core = communicator()->recv(buffer, checked_rank(source, "src"), tag);
   return launch(OpType::RECV, "mccl:recv", std::move(core), std::move(tensors));
 }
@@ -28,9 +28,9 @@ WorkHandle McclBackend::recv(TensorList& list, int source, int tag) {
 WorkHandle McclBackend::recvAnysource(TensorList& list, int tag) {
   OperationTensors tensors;
   const Buffer buffer = tensors.output(only(list, "tensors"), "tensor", false);
-  tensors.results = list;
+  tensors.results = tensors.inputs = list;
   auto core = communicator()->recv(buffer, kAnySource, tag);
-  return launch(OpType::RECVANYSOURCE, "mccl:recv", std::move(core), std::move(tensors));
+  return launch(OpType::RECVANYSOURCE, "mccl:recvAnySource", std::move(core), std::move(tensors));
 }
 
 }  // namespace qx::distributed

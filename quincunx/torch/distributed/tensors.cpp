@@ -95,6 +95,7 @@ Buffer OperationTensors::output(const at::Tensor& tensor, const std::string& nam
 void OperationTensors::deliver() {
   for (const Copy& copy : copies_) copy_values(copy.to, copy.from);
   copies_.clear();
+  if (combine) combine();
 }
 
 void check_same_dtype(const Buffer& buffer, const std::string& name, const Buffer& other,

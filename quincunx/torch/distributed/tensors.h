@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
@@ -24,6 +25,8 @@ class OperationTensors {
   // Copies what was received to the outputs that are not contiguous.
   void deliver();
 
+  // Run by deliver, once: what makes the results of that which was received.
+  std::function<void()> combine;
   std::vector<at::Tensor> results;  // what the caller gets from Work::result
   std::vector<at::Tensor> inputs;   // what the caller gave to read, for the profiler
 

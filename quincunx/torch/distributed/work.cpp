@@ -34,9 +34,22 @@ void OperationState::end(const Status& status, const std::function<void()>& prof
   std::unique_lock lock(mutex_);
   ended_ = true;
   status_ = outcome;
-  if (!future_) return;
+  const auto callbacks = std::move(on_end_);
+  const bool has_future = future_.defined();
   lock.unlock();
-  complete_future(outcome);
+  for (const auto& callback : callbacks) callback();
+  if (has_future) complete_future(outcome);
+}
+
+void OperationState::on_end(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!ended_) {
+      on_end_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
 }
 
 // `future_` is set and will not change.
@@ -96,6 +109,19 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
   throw_if_error(core_->wait(timeout));
   throw_if_error(state_->deliver());
   return true;
+}
+
+CoalescedWork::CoalescedWork(int rank, c10d::OpType type, std::vector<c10::intrusive_ptr<c10d::Work>> parts,
+                             const char* title, const std::vector<at::Tensor>& inputs)
+    : Work(rank, type, title, inputs), parts_(std::move(parts)) {
+  if (!recordFunctionEndCallback_) return;
+  if (parts_.empty()) recordFunctionEndCallback_();
+  auto num_left = std::make_shared<std::atomic<size_t>>(parts_.size());
+  for (const auto& part : parts_) {
+    static_cast<CollectiveWork&>(*part).state().on_end([num_left, end = recordFunctionEndCallback_] {
+      if (--*num_left == 0) end();
+    });
+  }
 }
 
 bool CoalescedWork::isCompleted() {

@@ -21,6 +21,8 @@ class OperationState {
   Status deliver();
   // Called once, by the thread that ends the operation.
   void end(const Status& status, const std::function<void()>& profiler_end);
+  // Calls `callback` when the operation has ended, or at once where it has.
+  void on_end(std::function<void()> callback);
   c10::intrusive_ptr<c10::ivalue::Future> future();
   const std::vector<at::Tensor>& results() const { return tensors_.results; }
   const std::vector<at::Tensor>& inputs() const { return tensors_.inputs; }
@@ -35,6 +37,7 @@ class OperationState {
   std::mutex mutex_;
   bool ended_ = false;
   Status status_;
+  std::vector<std::function<void()>> on_end_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
@@ -52,6 +55,7 @@ class CollectiveWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return state_->future(); }
   uint64_t getSequencenumber() const override { return sequence_; }
+  OperationState& state() const { return *state_; }
 
  private:
   Status outcome() const;
@@ -64,8 +68,9 @@ class CollectiveWork : public c10d::Work {
 // Several operations seen as one: complete when all are, failed when one is.
 class CoalescedWork : public c10d::Work {
  public:
-  CoalescedWork(int rank, c10d::OpType type, std::vector<c10::intrusive_ptr<c10d::Work>> parts)
-      : Work(rank, type), parts_(std::move(parts)) {}
+  // With a title the profiler sees one operation on `inputs`, from here until the last part has ended.
+  CoalescedWork(int rank, c10d::OpType type, std::vector<c10::intrusive_ptr<c10d::Work>> parts,
+                const char* title = nullptr, const std::vector<at::Tensor>& inputs = {});
 
   bool isCompleted() override;
   bool isSuccess() const override;

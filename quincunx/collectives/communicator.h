@@ -21,6 +21,7 @@ enum class ReduceOp { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, kBitOr, kBi
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   double pre_multiplier = 1.0;
+  bool operator==(const Reduction& other) const = default;
 };
 
 // Contiguous memory of `count` elements. Null data is allowed where count is 0.
@@ -38,6 +39,9 @@ class Store {
   virtual ~Store() = default;
   virtual Status set(const std::string& key, const std::string& value) = 0;
   virtual Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  // Tells this store from others that processes of one host may use at the same time, and is the same on all of them.
+  // Empty: not known; ranks of a host then wait for rank 0 before they find each other. May wait, like get.
+  virtual std::string identity() { return {}; }
 };
 
 struct Options {

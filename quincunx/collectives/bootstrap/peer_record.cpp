@@ -1,11 +1,8 @@
 #include "quincunx/collectives/bootstrap/peer_record.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <vector>
 
@@ -80,23 +77,6 @@ PeerRecord describe_this_host() {
   if (readlink("/proc/self/ns/net", target, sizeof(target) - 1) > 0) record.network_namespace = target;
   record.pid = getpid();
   return record;
-}
-
-uint64_t random_bits() {
-  uint64_t bits = 0;
-  if (getrandom(&bits, sizeof(bits), 0) != static_cast<ssize_t>(sizeof(bits))) {
-    // Without the system's source the token keeps strangers out less well, but ranks still tell each other apart.
-    bits = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
-           (static_cast<uint64_t>(getpid()) << 40);
-  }
-  return bits;
-}
-
-std::string random_token() {
-  char text[kTokenDigits + 1];
-  std::snprintf(text, sizeof(text), "%016llx%016llx", static_cast<unsigned long long>(random_bits()),
-                static_cast<unsigned long long>(random_bits()));
-  return text;
 }
 
 }  // namespace qx::collectives

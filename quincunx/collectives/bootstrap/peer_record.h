@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quincunx/base/status.h"
+#include "quincunx/collectives/bootstrap/random_bits.h"
 #include "quincunx/collectives/transport/shared_memory.h"
 
 namespace qx::collectives {
@@ -34,8 +35,5 @@ struct PeerRecord {
 
 // Boot id, namespace and pid of this process.
 PeerRecord describe_this_host();
-// Random bits for tokens and nonces.
-uint64_t random_bits();
-std::string random_token();
 
 }  // namespace qx::collectives

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -66,6 +67,12 @@ Result<std::string> FileStore::get(const std::string& key, std::chrono::millisec
     if (std::chrono::steady_clock::now() >= deadline) return deadline_exceeded("key \"" + key + "\" is not there");
     std::this_thread::sleep_for(kPollInterval);
   }
+}
+
+std::string FileStore::identity() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::canonical(directory_, error);
+  return "file/" + (error ? directory_ : path.string());
 }
 
 }  // namespace qx::collectives

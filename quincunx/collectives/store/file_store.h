@@ -14,6 +14,7 @@ class FileStore : public Store {
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::string identity() override;
 
  private:
   explicit FileStore(std::string directory) : directory_(std::move(directory)) {}

@@ -1,7 +1,11 @@
 // A store for ranks that are threads of one process.
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -26,7 +30,15 @@ class MemoryStore : public Store {
     return values_[key];
   }
 
+  std::string identity() override { return identity_; }
+
  private:
+  static std::string next_identity() {
+    static std::atomic<uint64_t> num_stores{0};
+    return "memory/" + std::to_string(getpid()) + "/" + std::to_string(num_stores++);
+  }
+
+  const std::string identity_ = next_identity();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;

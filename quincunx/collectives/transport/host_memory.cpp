@@ -24,16 +24,18 @@ struct DirectoryHeader {
   int64_t segment_bytes;
   std::atomic<int64_t> num_joined;
 };
-using Joined = std::atomic<uint8_t>;
+using Joined = std::atomic<int32_t>;  // the process number
 constexpr int64_t kHeaderBytes = 64;
 static_assert(sizeof(DirectoryHeader) <= kHeaderBytes && Joined::is_always_lock_free);
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-int64_t directory_bytes(int world_size) { return whole_pages(kHeaderBytes + world_size); }
+int64_t directory_bytes(int world_size) {
+  return whole_pages(kHeaderBytes + world_size * static_cast<int64_t>(sizeof(Joined)));
+}
 
 DirectoryHeader& header_of(std::byte* directory) { return *reinterpret_cast<DirectoryHeader*>(directory); }
 Joined& joined_of(std::byte* directory, int rank) {
-  return *reinterpret_cast<Joined*>(directory + kHeaderBytes + rank);
+  return *reinterpret_cast<Joined*>(directory + kHeaderBytes + rank * static_cast<int64_t>(sizeof(Joined)));
 }
 
 Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
@@ -101,15 +103,18 @@ Result<std::shared_ptr<HostMemory>> HostMemory::adopt(int descriptor, int world_
 }
 
 Status HostMemory::join(int rank) {
-  uint8_t nobody = 0;
-  if (!joined_of(directory_, rank).compare_exchange_strong(nobody, 1, std::memory_order_acq_rel)) {
-    return failed_precondition("another process of this host has joined as rank " + std::to_string(rank));
+  int32_t nobody = 0;
+  if (!joined_of(directory_, rank).compare_exchange_strong(nobody, getpid(), std::memory_order_acq_rel)) {
+    return failed_precondition("process " + std::to_string(nobody) + " of this host has joined as rank " +
+                               std::to_string(rank));
   }
   header_of(directory_).num_joined.fetch_add(1, std::memory_order_acq_rel);
   return ok_status();
 }
 
-bool HostMemory::has_joined(int rank) const { return joined_of(directory_, rank).load(std::memory_order_acquire) != 0; }
+int HostMemory::process_of(int rank) const { return joined_of(directory_, rank).load(std::memory_order_acquire); }
+
+bool HostMemory::has_joined(int rank) const { return process_of(rank) != 0; }
 
 int HostMemory::num_joined() const {
   return static_cast<int>(header_of(directory_).num_joined.load(std::memory_order_acquire));

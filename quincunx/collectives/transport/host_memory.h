@@ -24,10 +24,12 @@ class HostMemory {
   int world_size() const { return world_size_; }
   int64_t segment_bytes() const { return segment_bytes_; }
 
-  // kFailedPrecondition where another process has joined as this rank.
+  // As this process. kFailedPrecondition where another has joined as this rank.
   Status join(int rank);
   bool has_joined(int rank) const;
   int num_joined() const;
+  // 0 where none has joined.
+  int process_of(int rank) const;
   // The segment of a rank, mapped for reading and writing; to be given back with munmap.
   Result<std::byte*> map_segment(int rank) const;
   // In a child after fork.

@@ -13,6 +13,8 @@
 namespace qx::collectives {
 namespace {
 
+// A root may hear of all its leaders at once; the system allows as many as net.core.somaxconn.
+constexpr int kBacklog = 4096;
 constexpr size_t kReceiveBytes = 128 << 10;
 // Small frames are collected to one system call; larger pieces go to the socket without a copy.
 constexpr size_t kCollectBytes = 16 << 10;
@@ -83,7 +85,7 @@ void Socket::reset() {
   fd_ = -1;
 }
 
-Result<Listener> listen_on(const std::string& numeric_address) {
+Result<Listener> bind_to(const std::string& numeric_address) {
   Listener listener;
   QX_ASSIGN_OR_RETURN(listener.endpoint, make_endpoint(numeric_address, 0));
   auto* address = reinterpret_cast<sockaddr*>(&listener.endpoint.address);
@@ -92,9 +94,18 @@ Result<Listener> listen_on(const std::string& numeric_address) {
   if (bind(listener.socket.fd(), address, listener.endpoint.length) != 0) {
     return system_error("bind to " + numeric_address);
   }
-  if (listen(listener.socket.fd(), 1024) != 0) return system_error("listen on " + numeric_address);
   listener.endpoint.length = sizeof(listener.endpoint.address);
   if (getsockname(listener.socket.fd(), address, &listener.endpoint.length) != 0) return system_error("getsockname");
+  return listener;
+}
+
+Status start_listening(const Socket& socket) {
+  return listen(socket.fd(), kBacklog) == 0 ? ok_status() : system_error("listen");
+}
+
+Result<Listener> listen_on(const std::string& numeric_address) {
+  QX_ASSIGN_OR_RETURN(Listener listener, bind_to(numeric_address));
+  QX_RETURN_IF_ERROR(start_listening(listener.socket));
   return listener;
 }
 
@@ -125,23 +136,30 @@ int socket_error(const Socket& socket) {
   return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
-Result<std::string> first_external_address() {
+Result<std::vector<std::string>> external_addresses(const std::string& denied) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return system_error("getifaddrs");
-  std::string found;
+  const std::string listed = "," + denied + ",";
+  const auto is_denied = [&](const std::string& name) { return listed.find("," + name + ",") != std::string::npos; };
+  std::vector<std::string> found;
   for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* entry = list; entry != nullptr && found.empty(); entry = entry->ifa_next) {
-      if (!is_external(*entry, family)) continue;
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (!is_external(*entry, family) || is_denied(entry->ifa_name)) continue;
       char text[INET6_ADDRSTRLEN] = "";
       const void* raw = family == AF_INET
                             ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr)
                             : &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
-      if (inet_ntop(family, raw, text, sizeof(text)) != nullptr) found = text;
+      if (inet_ntop(family, raw, text, sizeof(text)) != nullptr && !is_denied(text)) found.emplace_back(text);
     }
   }
   freeifaddrs(list);
-  if (found.empty()) return not_found("no network interface is up but loopback: set QX_MCCL_INTERFACE to an address");
   return found;
+}
+
+Result<std::string> first_external_address() {
+  QX_ASSIGN_OR_RETURN(const std::vector<std::string> found, external_addresses(""));
+  if (found.empty()) return not_found("no network interface is up but loopback: set QX_MCCL_INTERFACE to an address");
+  return found.front();
 }
 
 TcpLink::TcpLink(int fd, std::vector<std::byte> received) : fd_(fd), incoming_(std::move(received)) {

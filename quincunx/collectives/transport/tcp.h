@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quincunx/base/status.h"
@@ -31,6 +32,8 @@ class Socket {
   ~Socket() { reset(); }
   int fd() const { return fd_; }
   void reset();
+  // The caller closes it.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
@@ -42,11 +45,17 @@ struct Listener {
   Endpoint endpoint;
 };
 Result<Listener> listen_on(const std::string& numeric_address);
+// Has a port, but takes no connection before start_listening.
+Result<Listener> bind_to(const std::string& numeric_address);
+Status start_listening(const Socket& socket);
 // Starts to connect; writable means that it has ended, socket_error says how.
 Result<Socket> start_connect(const Endpoint& endpoint);
 // kNotFound where no connection waits.
 Result<Socket> accept_from(const Socket& listener);
 int socket_error(const Socket& socket);
+// The addresses of network interfaces that are up, are no loopback and have global scope; IPv4 before IPv6. `denied`
+// names interfaces and addresses that are left out, with commas between them.
+Result<std::vector<std::string>> external_addresses(const std::string& denied);
 // The first address of a network interface that is up, is no loopback and has global scope; IPv4 before IPv6.
 Result<std::string> first_external_address();
 

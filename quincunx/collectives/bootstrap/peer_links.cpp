@@ -1,0 +1,250 @@
+#include "quincunx/collectives/bootstrap/peer_links.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "quincunx/collectives/security/secure_link.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Where more addresses are to be tried, one that swallows packets must not hold up the others.
+constexpr milliseconds kConnectTimeWithOthers{300};
+constexpr milliseconds kConnectTime{3000};
+// After a knock, the peer has this long to connect.
+constexpr milliseconds kKnockTime{3000};
+constexpr milliseconds kFirstBackoff{20};
+constexpr milliseconds kLongestBackoff{1000};
+
+}  // namespace
+
+PeerLinks::PeerLinks(EventLoop& loop, Engine& engine, RankRecord own, uint64_t job_id,
+                     std::shared_ptr<const Credentials> credentials, Needs needs)
+    : loop_(loop),
+      engine_(engine),
+      own_(std::move(own)),
+      job_id_(job_id),
+      credentials_(std::move(credentials)),
+      needs_(std::move(needs)) {}
+
+PeerLinks::~PeerLinks() {
+  for (const auto& [rank, peer] : tcp_peers_) loop_.forget(peer.socket.fd());
+}
+
+void PeerLinks::use_memory(std::shared_ptr<HostMemory> memory, std::unique_ptr<Segment> own) {
+  memory_ = std::move(memory);
+  own_segment_ = std::move(own);
+}
+
+// --- under the engine's lock
+
+void PeerLinks::want(int rank) {
+  if (memory_ && memory_->has_joined(rank)) return attach_memory(rank, true);
+  loop_.post([this, rank] { begin(rank); });
+}
+
+void PeerLinks::look() {
+  if (!own_segment_) return;
+  for (const int rank : own_segment_->take_callers()) {
+    if (!engine_.has_link(rank)) attach_memory(rank, false);
+  }
+}
+
+void PeerLinks::attach_memory(int rank, bool is_caller) {
+  auto segment = Segment::map(*memory_, rank);
+  if (!segment.ok()) return engine_.lose_peer(rank, segment.status().message());
+  if (is_caller) (*segment)->call(own_.rank);
+  engine_.attach_link(rank, std::make_unique<SharedMemoryLink>(*own_segment_, std::move(*segment), own_.rank, rank));
+}
+
+// --- the loop's thread
+
+bool PeerLinks::has_link(int rank) {
+  const Engine::Guard guard(engine_);
+  return engine_.has_link(rank);
+}
+
+void PeerLinks::tell(int rank, std::string text) {
+  const Engine::Guard guard(engine_);
+  engine_.set_connect_state(rank, std::move(text));
+}
+
+void PeerLinks::begin(int rank) {
+  if (attempts_.contains(rank) || has_link(rank)) return;
+  attempts_[rank] = {};
+  tell(rank, "asking for its address");
+  needs_.resolve(rank);
+}
+
+void PeerLinks::on_record(int rank, const RankRecord& record) {
+  const auto found = attempts_.find(rank);
+  if (found == attempts_.end() || found->second.stream) return;
+  found->second.record = record;
+  found->second.endpoints = record.endpoints_for(own_);
+  connect(rank);
+}
+
+void PeerLinks::on_no_record(int rank, const Status& status) {
+  attempts_.erase(rank);
+  const Engine::Guard guard(engine_);
+  engine_.lose_peer(rank, status.message());
+  engine_.wake_waiters();
+}
+
+void PeerLinks::connect(int rank) {
+  Attempt& attempt = attempts_[rank];
+  if (attempt.endpoints.empty()) return on_failure(rank, "it has no address for other hosts");
+  const std::string& endpoint = attempt.endpoints[attempt.candidate];
+  const bool has_others = attempt.candidate + 1 < attempt.endpoints.size();
+  attempt.due = Clock::now() + (has_others ? kConnectTimeWithOthers : kConnectTime);
+  tell(rank, "connecting to " + endpoint);
+  Identity identity;
+  identity.purpose = Purpose::kLink;
+  identity.connects = true;
+  identity.rank = own_.rank;
+  identity.peer_rank = rank;
+  identity.job_id = job_id_;
+  identity.token = attempt.record.token;
+  Stream::Events events;
+  events.opened = [this, rank] { on_open(rank); };
+  events.closed = [this, rank](std::string_view reason) { on_failure(rank, reason); };
+  auto stream = Stream::connect(loop_, endpoint, {credentials_, std::move(identity)}, std::move(events));
+  if (stream.ok())
+    attempt.stream = std::move(*stream);
+  else
+    on_failure(rank, stream.status().message());
+}
+
+void PeerLinks::on_open(int rank) {
+  Attempt& attempt = attempts_[rank];
+  if (rank < own_.rank) {
+    const std::shared_ptr<Stream> stream = std::move(attempt.stream);
+    attempts_.erase(rank);
+    return attach_tcp(rank, *stream);
+  }
+  attempt.due = Clock::now() + kKnockTime;
+  tell(rank, "waiting for it to connect");
+  Stream::Events events;  // the peer closes it
+  events.closed = [](std::string_view) {};
+  attempt.stream->set_events(std::move(events));
+}
+
+void PeerLinks::on_failure(int rank, std::string_view reason) {
+  const auto found = attempts_.find(rank);
+  if (found == attempts_.end()) return;
+  Attempt& attempt = found->second;
+  attempt.stream.reset();
+  const std::string at = attempt.endpoints.empty() ? "" : " to " + attempt.endpoints[attempt.candidate];
+  if (attempt.candidate + 1 < attempt.endpoints.size()) {
+    ++attempt.candidate;
+    attempt.backoff = milliseconds(0);
+    attempt.due = Clock::now();
+  } else {
+    attempt.candidate = 0;
+    attempt.backoff = std::clamp(attempt.backoff * 2, kFirstBackoff, kLongestBackoff);
+    attempt.due = Clock::now() + attempt.backoff;
+  }
+  tell(rank, "connecting" + at + ": " + std::string(reason));
+}
+
+PeerLinks::Clock::time_point PeerLinks::next_timer() const {
+  Clock::time_point next = Clock::time_point::max();
+  for (const auto& [rank, attempt] : attempts_) next = std::min(next, attempt.due);
+  return next;
+}
+
+void PeerLinks::on_timer(Clock::time_point now) {
+  std::vector<int> due;
+  for (const auto& [rank, attempt] : attempts_) {
+    if (attempt.due <= now) due.push_back(rank);
+  }
+  for (const int rank : due) {
+    if (attempts_[rank].stream)
+      on_failure(rank, attempts_[rank].stream->is_open() ? "it did not connect after a knock" : "no answer in time");
+    else
+      connect(rank);
+  }
+}
+
+Proof PeerLinks::proof_as_acceptor() const {
+  Identity identity;
+  identity.purpose = Purpose::kLink;
+  identity.rank = own_.rank;
+  identity.job_id = job_id_;
+  identity.token = own_.token;
+  return {credentials_, std::move(identity)};
+}
+
+void PeerLinks::adopt(std::shared_ptr<Stream> stream) {
+  const int rank = stream->peer_rank();
+  if (rank < 0 || rank >= own_.world_size || rank == own_.rank || has_link(rank)) return;
+  if (rank < own_.rank) return begin(rank);
+  attempts_.erase(rank);
+  attach_tcp(rank, *stream);
+}
+
+void PeerLinks::attach_tcp(int rank, Stream& stream) {
+  if (stream.has_unsent()) return;
+  Stream::Parts parts = stream.release();
+  const int fd = parts.socket.fd();
+  std::unique_ptr<TcpLink> link;
+  if (parts.channel->is_transparent())
+    link = std::make_unique<TcpLink>(fd, parts.channel->take_received());
+  else
+    link = std::make_unique<SecureLink>(fd, std::move(parts.channel));
+  tcp_peers_[rank] = {std::move(parts.socket), link.get()};
+  {
+    Engine::Guard guard(engine_);
+    engine_.set_connect_state(rank, "");
+    engine_.attach_link(rank, std::move(link));
+    engine_.flush();
+  }
+  loop_.watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, [this, rank](uint32_t) { on_link_event(rank); });
+  on_link_event(rank);
+}
+
+void PeerLinks::on_link_event(int rank) {
+  TcpPeer& peer = tcp_peers_[rank];
+  std::string lost;
+  {
+    Engine::Guard guard(engine_);
+    while (engine_.poll()) {
+    }
+    if (peer.link->closed() && engine_.peer_state(rank) == Engine::PeerState::kUp) {
+      lost = peer.link->close_reason();
+      const bool has_left = engine_.peer_has_left(rank);
+      engine_.lose_peer(rank, "died: its process " + lost + " without leaving");
+      if (has_left) lost.clear();
+    }
+    engine_.wake_waiters();
+  }
+  if (peer.link->closed()) loop_.forget(peer.socket.fd());
+  if (!lost.empty()) needs_.lost(rank, lost);
+}
+
+void PeerLinks::finish(Clock::time_point deadline) {
+  // Closing with unread input resets the connection and loses what is still to be acknowledged.
+  for (const auto& [rank, peer] : tcp_peers_) {
+    shutdown(peer.socket.fd(), SHUT_WR);
+    int unacknowledged = 0;
+    while (ioctl(peer.socket.fd(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 1 && Clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+}
+
+void PeerLinks::close_descriptors() {
+  if (memory_) memory_->close_descriptor();
+  for (auto& [rank, attempt] : attempts_) {
+    if (attempt.stream) attempt.stream->close_descriptor();
+  }
+  for (auto& [rank, peer] : tcp_peers_) peer.socket.reset();
+}
+
+}  // namespace qx::collectives

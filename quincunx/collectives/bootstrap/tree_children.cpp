@@ -17,7 +17,6 @@ std::optional<TreeNode::State::Objection> TreeNode::State::object(const HelloMes
                             ", which it reached, of generation " + std::to_string(options.generation)),
         {}};
   }
-  if (failed) return Objection{failure, failure_ranks};
   const auto differs = [&](const char* what, int theirs, int ours) {
     return Objection{invalid_argument(name + " was started with " + what + " " + std::to_string(theirs) + ", " +
                                       own_name() + " with " + std::to_string(ours)),
@@ -25,8 +24,15 @@ std::optional<TreeNode::State::Objection> TreeNode::State::object(const HelloMes
   };
   if (hello.world_size != options.world_size) return differs("world size", hello.world_size, options.world_size);
   if (hello.num_roots != options.num_roots) return differs("a number of roots of", hello.num_roots, options.num_roots);
+  return std::nullopt;
+}
+
+std::optional<TreeNode::State::Objection> TreeNode::State::find_conflict(const HelloMessage& hello) const {
+  if (failed) return Objection{failure, failure_ranks};
   if (dead.contains(hello.rank)) {
-    return Objection{unavailable(name + " has been given up as dead by the other ranks"), RankSet{hello.rank}};
+    return Objection{
+        unavailable("rank " + std::to_string(hello.rank) + " has been given up as dead by the other ranks"),
+        RankSet{hello.rank}};
   }
   return find_duplicate(hello);
 }
@@ -108,7 +114,13 @@ void TreeNode::State::welcome(Connection& child, HelloMessage& hello) {
 
 Status TreeNode::State::on(Connection& from, HelloMessage& message, Time now) {
   const TreeConnection id = from.id;
-  if (const auto objection = object(message)) {
+  auto objection = object(message);
+  if (!objection) {
+    // Who has lost a parent knows of its death before those above may do.
+    mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), 0, now);
+    objection = find_conflict(message);
+  }
+  if (objection) {
     ++statistics.num_dropped;
     reject(id, *objection, true);
     if (objection->ends_job) fail(objection->status, objection->ranks, 0);
@@ -127,7 +139,6 @@ Status TreeNode::State::on(Connection& from, HelloMessage& message, Time now) {
     close(connection->id);
     break;
   }
-  mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), 0, now);
   if (!message.assigned && message.role != TreeRole::kRoot) {
     const ParentTable::Place place =
         table_for(message.role).place(message.rank, message.instance, message.endpoints, message.unreachable);

@@ -65,53 +65,64 @@ void TreeNode::State::on_host_bound(bool won, Time now) {
   pick_root(now);
 }
 
-// Roots that may be the parent, best first. Empty: this rank is the top.
-std::vector<size_t> TreeNode::State::root_order() const {
-  std::vector<size_t> order;
-  const auto consider = [&](size_t index) {
-    const int rank = roots[index].rank;
-    if (!dead.contains(rank) && !left.contains(rank)) order.push_back(index);
+// Ranks of the roots that may be the parent, best first. Empty: this rank is the top.
+std::vector<int> TreeNode::State::root_order() const {
+  std::vector<int> order;
+  const auto consider = [&](int rank) {
+    if (!dead.contains(rank) && !left.contains(rank)) order.push_back(rank);
   };
+  const auto rank_of = [&](int index) { return root_rank(index, options.world_size, options.num_roots); };
   if (root >= 0) {
     // The way up through the tree of roots, then any that stands before this one.
-    std::vector<bool> seen(static_cast<size_t>(root));
+    RankSet way;
     for (int index = root; index > 0;) {
       index = (index - 1) / kChildRootsPerRoot;
-      seen[static_cast<size_t>(index)] = true;
-      consider(static_cast<size_t>(index));
+      way.insert(index);
+      consider(rank_of(index));
     }
-    for (size_t index = 0; index < seen.size(); ++index) {
-      if (!seen[index]) consider(index);
+    for (int index = 0; index < root; ++index) {
+      if (!way.contains(index)) consider(rank_of(index));
     }
     return order;
   }
-  const auto home = static_cast<size_t>(int64_t{options.rank} * options.num_roots / options.world_size);
-  for (size_t i = 0; i < num_configured_roots; ++i) consider((home + i) % num_configured_roots);
-  for (size_t index = num_configured_roots; index < roots.size(); ++index) {
-    if (roots[index].rank == options.rank) break;  // those behind ask this rank
-    consider(index);
+  const auto home = static_cast<int>(int64_t{options.rank} * options.num_roots / options.world_size);
+  for (int i = 0; i < options.num_roots; ++i) {
+    consider(rank_of((home + i) % options.num_roots));
+    // Others are wanted only where the first does not answer.
+    if (order.size() == 1 && climb.num_failures == 0) return order;
+  }
+  for (const RedirectMessage& successor : successors) {
+    if (successor.rank == options.rank) break;  // those behind ask this rank
+    consider(successor.rank);
   }
   return order;
 }
 
 // The first one again and again while it may only be late; then the others in between.
-size_t TreeNode::State::which_root(size_t num_roots, Time now) const {
+size_t TreeNode::State::which_root(size_t num_candidates, Time now) const {
   const bool is_patient = !ready && now - climb.began < kRootPatience;
-  if (is_patient || num_roots == 1) return 0;
+  if (is_patient || num_candidates == 1) return 0;
   const auto failures = static_cast<size_t>(climb.num_failures);
-  if (ready) return failures % num_roots;
-  return failures % 2 == 0 ? 0 : 1 + failures / 2 % (num_roots - 1);
+  if (ready) return failures % num_candidates;
+  return failures % 2 == 0 ? 0 : 1 + failures / 2 % (num_candidates - 1);
 }
 
 void TreeNode::State::pick_root(Time now) {
-  const std::vector<size_t> order = root_order();
+  const std::vector<int> order = root_order();
   if (order.empty()) {
     climb = {};
     return;
   }
   const size_t choice = which_root(order.size(), now);
-  Root& wanted = roots[order[choice]];
+  Root& wanted = root_of(order[choice]);
   aim(Target::kRoot, wanted.rank, wanted.endpoints, now);
+}
+
+TreeNode::State::Root& TreeNode::State::root_of(int rank) {
+  for (Root& known : roots) {
+    if (known.rank == rank) return known;
+  }
+  return roots.emplace_back(Root{rank, {}, false});
 }
 
 void TreeNode::State::aim(Target target, int rank, Endpoints endpoints, Time now) {
@@ -123,11 +134,10 @@ void TreeNode::State::aim(Target target, int rank, Endpoints endpoints, Time now
   climb.step = Step::kLookUp;
   climb.due = now + kRootPatience;
   if (climb.trouble.empty()) climb.trouble = target_name() + " has not published where it listens";
-  for (Root& wanted : roots) {
-    if (wanted.rank != rank || wanted.asked) continue;
-    wanted.asked = true;
-    act(TreeAction::Kind::kLookUpRoot).rank = rank;
-  }
+  Root& wanted = root_of(rank);
+  if (wanted.asked) return;
+  wanted.asked = true;
+  act(TreeAction::Kind::kLookUpRoot).rank = rank;
 }
 
 void TreeNode::State::on_root_found(int rank, Endpoints endpoints, Time now) {
@@ -135,9 +145,7 @@ void TreeNode::State::on_root_found(int rank, Endpoints endpoints, Time now) {
     const Status status = check_tree_endpoint(endpoint);
     if (!status.ok()) return fail(status, {rank}, 0);
   }
-  for (Root& found : roots) {
-    if (found.rank == rank) found.endpoints = endpoints;
-  }
+  root_of(rank).endpoints = endpoints;
   if (climb.step == Step::kLookUp && climb.rank == rank && !endpoints.empty()) {
     aim(Target::kRoot, rank, std::move(endpoints), now);
   }
@@ -236,6 +244,7 @@ Status TreeNode::State::on(Connection& from, WelcomeMessage& message, Time now) 
   send(parent, JoinedMessage{unsent});
   unsent.clear();
   mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), parent, now);
+  if (postponed_due != Time::max()) fail_postponed();
   if (message.complete) complete(depth);
   return ok_status();
 }

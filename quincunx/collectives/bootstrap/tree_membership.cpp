@@ -20,6 +20,7 @@ constexpr milliseconds kProgressInterval{200};
 // A scattered set of many thousand ranks is told less often.
 constexpr int64_t kProgressBytesPerMillisecond = 8;
 constexpr size_t kNumSuccessors = 2;
+constexpr milliseconds kTimeToBeHeard{1000};
 // At the end of a job all leave at once: an orphan of someone who has left is in no hurry.
 constexpr milliseconds kOrphanDelay{200};
 
@@ -98,8 +99,11 @@ void TreeNode::State::choose_successors() {
 }
 
 Status TreeNode::State::on(Connection& from, SuccessorsMessage& message, Time) {
-  roots.resize(num_configured_roots);
-  for (RedirectMessage& successor : message.successors) roots.push_back({successor.rank, successor.endpoints, true});
+  for (RedirectMessage& successor : message.successors) {
+    Root& known = root_of(successor.rank);
+    known.endpoints = successor.endpoints;
+    known.asked = true;
+  }
   successors = std::move(message.successors);
   flood(SuccessorsMessage{successors}, from.id);
   return ok_status();
@@ -145,12 +149,14 @@ void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::
     below.erase(lost.rank);
     detach(below, said_goodbye ? rank : RankSet());
   }
+  // Before all are there too: what this node knows of the death must be heard above.
+  if (lost.link == Link::kParent && !failed) begin_climb(now, said_goodbye ? kOrphanDelay : milliseconds(0));
+  const std::string name = "rank " + std::to_string(lost.rank);
   if (!said_goodbye) {
     mark_dead(rank, "its connection to " + own_name() + " has ended (" + std::string(reason) + ")", id, now);
   } else if (!ready) {
-    fail(unavailable("rank " + std::to_string(lost.rank) + " left before all ranks were there"), rank, 0);
+    fail(unavailable(name + " left before all ranks were there"), rank, 0);
   }
-  if (lost.link == Link::kParent && !failed) begin_climb(now, said_goodbye ? kOrphanDelay : milliseconds(0));
 }
 
 Status TreeNode::State::on(Connection& from, GoodbyeMessage&, Time now) {
@@ -194,7 +200,8 @@ void TreeNode::State::mark_dead(const RankSet& ranks, const std::string& text, T
   }
   if (!ready) {
     const std::string who = news.count() == 1 ? " has" : " have";
-    fail(unavailable("rank " + news.to_string() + who + " died before all ranks were there: " + text), news, source);
+    fail_when_heard(unavailable("rank " + news.to_string() + who + " died before all ranks were there: " + text), news,
+                    source, now);
   }
 }
 
@@ -209,6 +216,19 @@ void TreeNode::State::flush_died(Time now, TreeConnection except) {
 Status TreeNode::State::on(Connection& from, DiedMessage& message, Time now) {
   mark_dead(message.ranks, message.text, from.id, now);
   return ok_status();
+}
+
+void TreeNode::State::fail_when_heard(const Status& status, const RankSet& ranks, TreeConnection source, Time now) {
+  if (failed || postponed_due != Time::max()) return;
+  if (climb.step == Step::kNone) return fail(status, ranks, source);
+  postponed = status;
+  postponed_ranks = ranks;
+  postponed_due = now + kTimeToBeHeard;
+}
+
+void TreeNode::State::fail_postponed() {
+  postponed_due = Time::max();
+  fail(postponed, postponed_ranks, 0);
 }
 
 void TreeNode::State::fail(const Status& status, const RankSet& ranks, TreeConnection source) {
@@ -238,7 +258,11 @@ TreeProgress TreeNode::State::progress() const {
   if (climb.step != Step::kNone) {
     progress.text = climb.trouble.empty() ? "connecting to " + target_name() : climb.trouble;
     // Without a root the others cannot be seen; that one is missing for certain.
-    if (climb.target == Target::kRoot && climb.rank >= 0) progress.missing.insert(climb.rank);
+    // A root collects the ranks itself as long as the ones before it are not there.
+    if (climb.target == Target::kRoot && root < 0) {
+      progress.missing.insert(climb.rank);
+      progress.text += "; without it no others can be seen";
+    }
   } else if (root != 0 && knows_missing) {
     progress.text = missing_text;
     progress.missing = missing;
@@ -276,13 +300,10 @@ Status TreeNode::State::on(Connection&, ProgressMessage& message, Time) {
 Status TreeNode::State::expired() const {
   const TreeProgress view = progress();
   const std::string after = "after " + seconds_text(options.timeout) + " ";
-  if (!view.text.empty()) {
-    return deadline_exceeded(after + view.text + "; rank " + view.missing.to_string() +
-                             " is missed, and others cannot be seen");
-  }
-  return deadline_exceeded(after + (view.missing.count() == 1 ? "rank " : "ranks ") + view.missing.to_string() +
-                           " of " + std::to_string(options.world_size) + (view.missing.count() == 1 ? " is" : " are") +
-                           " missing");
+  const bool is_one = view.missing.count() == 1;
+  return deadline_exceeded(after + (is_one ? "rank " : "ranks ") + view.missing.to_string() + " of " +
+                           std::to_string(options.world_size) + (is_one ? " is missing" : " are missing") +
+                           (view.text.empty() ? "" : ": " + view.text));
 }
 
 }  // namespace qx::collectives

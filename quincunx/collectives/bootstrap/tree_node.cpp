@@ -54,13 +54,8 @@ int root_rank(int root, int world_size, int num_roots) {
 }
 
 TreeNode::State::State(TreeOptions given) : options(std::move(given)), subtree({options.rank}) {
-  num_configured_roots = static_cast<size_t>(options.num_roots);
-  roots.resize(num_configured_roots);
-  for (int i = 0; i < options.num_roots; ++i) {
-    const int rank = root_rank(i, options.world_size, options.num_roots);
-    roots[static_cast<size_t>(i)].rank = rank;
-    if (rank == options.rank) root = i;
-  }
+  const auto home = static_cast<int>(int64_t{options.rank} * options.num_roots / options.world_size);
+  if (root_rank(home, options.world_size, options.num_roots) == options.rank) root = home;
   if (root >= 0) role = TreeRole::kRoot;
 }
 
@@ -139,7 +134,7 @@ void TreeNode::State::flood(const TreeMessage& message, TreeConnection except) {
 
 TreeNode::Time TreeNode::State::next_timer() const {
   if (has_left) return Time::max();
-  Time next = std::min({climb.due, joined_due, died_due});
+  Time next = std::min({climb.due, joined_due, died_due, postponed_due});
   if (!ready && !failed) next = std::min(next, deadline);
   if (!ready && !failed && parent == 0) next = std::min(next, progress_due);
   if (!handshakes.empty()) next = std::min(next, handshakes.front().first);
@@ -161,6 +156,7 @@ void TreeNode::State::on_timer(Time now) {
   if (joined_due <= now) flush_joined(now);
   if (died_due <= now) flush_died(now, 0);
   if (!ready && !failed && parent == 0 && progress_due <= now) push_progress(now);
+  if (postponed_due <= now) fail_postponed();
   if (!ready && !failed && deadline <= now) fail(expired(), progress().missing, 0);
   retry_resolving(now);
   finish_questions(now);

@@ -101,8 +101,9 @@ struct TreeNode::State {
   void on_host_bound(bool won, Time now);
   void on_root_found(int rank, Endpoints endpoints, Time now);
   void pick_root(Time now);
-  std::vector<size_t> root_order() const;
-  size_t which_root(size_t num_roots, Time now) const;
+  std::vector<int> root_order() const;
+  Root& root_of(int rank);
+  size_t which_root(size_t num_candidates, Time now) const;
   void aim(Target target, int rank, Endpoints endpoints, Time now);
   void attempt(Time now);
   void on_connected(TreeConnection id, Time now);
@@ -123,6 +124,7 @@ struct TreeNode::State {
     bool ends_job = false;
   };
   std::optional<Objection> object(const HelloMessage& hello) const;
+  std::optional<Objection> find_conflict(const HelloMessage& hello) const;
   std::optional<Objection> find_duplicate(const HelloMessage& hello) const;
   static bool is_same_process(const Connection& connection, const HelloMessage& hello);
   void reject(TreeConnection id, const Objection& objection, bool final);
@@ -148,6 +150,9 @@ struct TreeNode::State {
   void mark_dead(const RankSet& ranks, const std::string& text, TreeConnection source, Time now);
   void flush_died(Time now, TreeConnection except);
   void fail(const Status& status, const RankSet& ranks, TreeConnection source);
+  // A node that has found no parent yet must first be heard: whoever it knows to be dead would be missed otherwise.
+  void fail_when_heard(const Status& status, const RankSet& ranks, TreeConnection source, Time now);
+  void fail_postponed();
   void push_progress(Time now);
   TreeProgress progress() const;
   Status expired() const;
@@ -181,8 +186,7 @@ struct TreeNode::State {
   TreeConnection parent = 0;
   std::deque<std::pair<Time, TreeConnection>> handshakes;  // strangers, oldest first
   Climb climb;
-  std::vector<Root> roots;  // configured ones, then successors of root 0
-  size_t num_configured_roots = 1;
+  std::vector<Root> roots;                    // those that were asked for, and successors of the top
   std::unique_ptr<ParentTable> local_table;   // of a leader
   std::unique_ptr<ParentTable> leader_table;  // of a root
 
@@ -193,6 +197,9 @@ struct TreeNode::State {
   bool has_left = false;
   Status failure;
   RankSet failure_ranks;
+  Status postponed;
+  RankSet postponed_ranks;
+  Time postponed_due = Time::max();
   int depth = 0;
   RankSet subtree;  // this rank and all below
   RankSet unsent;   // of the subtree, what the parent has not been told

@@ -171,30 +171,57 @@ class Decode {
   // Tasks stand in the order of batch items, heads, splits, chunks of rows.
   void run_tasks(int64_t begin, int64_t end) const {
     const auto workspace = hwy::AllocateAligned<float>(static_cast<size_t>(decode_workspace_floats()));
-    RunRows keys, values;
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t chunk = task % row_chunks_, run = task / row_chunks_;
-      const auto next = std::upper_bound(first_split_.begin(), first_split_.end(), run / key_heads_);
-      const int64_t batch = next - first_split_.begin() - 1;
-      const int64_t in_batch = run - first_split_[static_cast<size_t>(batch)] * key_heads_;
-      const int64_t key_head = in_batch / num_splits(batch), split = in_batch % num_splits(batch);
-      const int64_t first = split * kDecodeSplitKeys;
-      const int64_t count = std::min(kDecodeSplitKeys, num_keys(batch) - first);
-      keys.collect(keys_, CacheRows(keys_, table_, batch, key_head), first, count, is_copied_);
-      values.collect(values_, CacheRows(values_, table_, batch, key_head), first, count, is_copied_);
-      attend(batch, key_head, split, chunk * kDecodeQueryRows, keys, values, count, workspace.get());
+    RunRows keys, values, next_keys;
+    Task task = task_at(begin);
+    collect(task, keys_, keys);
+    for (int64_t i = begin; i < end; ++i) {
+      collect(task, values_, values);
+      const Task next = i + 1 < end ? task_at(i + 1) : task;
+      // Copies of the next run's keys would push those of this one out of the cache.
+      const bool has_next = i + 1 < end && !is_copied_;
+      if (has_next) collect(next, keys_, next_keys);
+      DecodeRun run;
+      if (has_next) {
+        run.next_key_rows = next_keys.rows.data();
+        run.num_next_keys = next.count;
+      }
+      attend(task, keys, values, run, workspace.get());
+      task = next;
+      if (has_next) std::swap(keys, next_keys);
+      if (!has_next && i + 1 < end) collect(task, keys_, keys);
     }
   }
 
-  void attend(int64_t batch, int64_t key_head, int64_t split, int64_t first_row, const RunRows& keys,
-              const RunRows& values, int64_t count, float* workspace) const {
+  // A run of keys and the rows that meet it.
+  struct Task {
+    int64_t batch, key_head, split, first_row;
+    int64_t first, count;  // keys
+  };
+
+  Task task_at(int64_t index) const {
+    const int64_t chunk = index % row_chunks_, run = index / row_chunks_;
+    const auto next = std::upper_bound(first_split_.begin(), first_split_.end(), run / key_heads_);
+    const int64_t batch = next - first_split_.begin() - 1;
+    const int64_t in_batch = run - first_split_[static_cast<size_t>(batch)] * key_heads_;
+    const int64_t split = in_batch % num_splits(batch);
+    const int64_t first = split * kDecodeSplitKeys;
+    return {batch, in_batch / num_splits(batch),
+            split, chunk * kDecodeQueryRows,
+            first, std::min(kDecodeSplitKeys, num_keys(batch) - first)};
+  }
+
+  void collect(const Task& task, const TensorView& tensor, RunRows& rows) const {
+    rows.collect(tensor, CacheRows(tensor, table_, task.batch, task.key_head), task.first, task.count, is_copied_);
+  }
+
+  void attend(const Task& task, const RunRows& keys, const RunRows& values, DecodeRun& run, float* workspace) const {
+    const auto [batch, key_head, split, first_row, first_key, count] = task;
     int64_t visible[kDecodeQueryRows];
-    DecodeRun run;
     run.num_queries = std::min(kDecodeQueryRows, num_rows_ - first_row);
     const int64_t tokens = query_.size(2);
     for (int64_t r = 0; r < run.num_queries; ++r) {
       const int64_t limit = num_keys(batch) - tokens + 1 + (first_row + r) % tokens;
-      visible[r] = std::clamp<int64_t>(limit - split * kDecodeSplitKeys, 0, count);
+      visible[r] = std::clamp<int64_t>(limit - first_key, 0, count);
     }
     const int64_t state = state_of(batch, key_head, split, first_row);
     run.query = packed_query_ + ((batch * key_heads_ + key_head) * num_rows_ + first_row) * query_stride_;

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "quincunx/kernels/attention/attention_tiles-inl.h"
+#include "quincunx/kernels/attention/row_fetcher-inl.h"
 #include "quincunx/kernels/attention/weigh_row-inl.h"
 #include "quincunx/kernels/convert/float_storage-inl.h"
 
@@ -20,46 +21,15 @@ constexpr int64_t kBlockKeys = 128;
 constexpr int64_t kScoreRowStride = kBlockKeys + kAttentionPanel;
 // Keys whose products with a query are summed up together.
 constexpr int64_t kGroupKeys = 4;
+// Keys that all rows and all columns meet before the next ones: the memory does not rest for long while some are met
+// again.
+constexpr int64_t kChunkKeys = 16;
 constexpr int kVectorRegisters = HWY_TARGET == HWY_AVX3 ? 32 : 16;
 // kMaxRows x kGroupKeys sums, the vectors of a group and one of a query.
 constexpr int kMaxRows = kVectorRegisters == 32 ? 4 : 2;
-// Vectors of values that are accumulated together, for one and two queries and for more.
+// Vectors of values that are accumulated together at most, for one and two queries and for more.
 constexpr int kWideVectors = 8;
 constexpr int kNarrowVectors = 4;
-// Bytes of the cache that are fetched ahead of their use: far ahead into L2, which has more misses in flight than L1,
-// and from there into L1. decode_attention_benchmark on Zen 4: 15 % faster than into L1 alone, pages of 16 tokens 30 %.
-constexpr int64_t kFarBytes = 8192;
-constexpr int64_t kNearBytes = 1024;
-
-// Rows of keys or values that are read one after another, and those that are read next.
-template <typename T>
-struct Stream {
-  const T* const* rows;
-  int64_t count;
-  const T* const* then;
-  int64_t then_count;
-  int64_t width;
-  bool is_fetched;  // the first time that the rows are read
-  int64_t far_rows = std::max<int64_t>(1, kFarBytes / (width * static_cast<int64_t>(sizeof(T))));
-  int64_t near_rows = std::max<int64_t>(1, kNearBytes / (width * static_cast<int64_t>(sizeof(T))));
-
-  // The columns [first, last) of the rows ahead of `index`.
-  HWY_INLINE void FetchFor(int64_t index, int64_t first, int64_t last) const {
-    if (!is_fetched) return;
-    constexpr int kToL2 = 2, kToL1 = 3;
-    Fetch<kToL2>(index + far_rows, first, last);
-    Fetch<kToL1>(index + near_rows, first, last);
-  }
-
- private:
-  template <int kLevel>
-  HWY_INLINE void Fetch(int64_t at, int64_t first, int64_t last) const {
-    const T* row = at < count ? rows[at] : at - count < then_count ? then[at - count] : nullptr;
-    if (row == nullptr) return;
-    constexpr int64_t kLine = 64 / sizeof(T);
-    for (int64_t i = first; i < last; i += kLine) __builtin_prefetch(row + i, 0, kLevel);
-  }
-};
 
 #if HWY_TARGET == HWY_SCALAR
 // out[0..4) = the sums of the lanes of four vectors.
@@ -90,10 +60,21 @@ HWY_INLINE void StoreSums(const TileVector (&sums)[kGroupKeys], float* out) {
 }
 #endif
 
+// A chunk of rows, and those of them on whose account this tile fetches: the tiles that meet the chunk take turns.
+struct Chunk {
+  int64_t begin, end;
+  int64_t fetch_begin, fetch_end;
+
+  template <typename T>
+  HWY_INLINE Fetcher<T> FetcherFor(const Stream<T>& stream) const {
+    return {stream, fetch_begin, std::min(fetch_end, end)};
+  }
+};
+
 // scores[r][0..4) = query[r] . keys[0..4)
 template <int kRows, typename T>
 HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride, const T* const* keys,
-                           int64_t head_dim, float* HWY_RESTRICT scores) {
+                           int64_t head_dim, Fetcher<T>& fetcher, float* HWY_RESTRICT scores) {
   const TileTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   TileVector sum[kRows][kGroupKeys];
@@ -104,6 +85,7 @@ HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride
   for (; i + lanes <= head_dim; i += lanes) {
     TileVector key[kGroupKeys];
     for (int j = 0; j < kGroupKeys; ++j) key[j] = LoadFloat(d, keys[j] + i);
+    fetcher.template FetchVectors<kGroupKeys>();
     for (int r = 0; r < kRows; ++r) {
       const TileVector q = hn::Load(d, query + r * query_stride + i);
       for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::MulAdd(q, key[j], sum[r][j]);
@@ -113,6 +95,7 @@ HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride
     const auto rest = static_cast<size_t>(head_dim - i);
     TileVector key[kGroupKeys];
     for (int j = 0; j < kGroupKeys; ++j) key[j] = LoadFloatTail(d, keys[j] + i, rest);
+    fetcher.template FetchVectors<kGroupKeys>();
     for (int r = 0; r < kRows; ++r) {
       const TileVector q = hn::Load(d, query + r * query_stride + i);
       for (int j = 0; j < kGroupKeys; ++j) sum[r][j] = hn::MulAdd(q, key[j], sum[r][j]);
@@ -122,41 +105,39 @@ HWY_INLINE void ScoreGroup(const float* HWY_RESTRICT query, int64_t query_stride
 }
 
 template <int kRows, typename T>
-void ScoreKeys(const float* query, int64_t query_stride, const Stream<T>& keys, float* scores) {
-  for (int64_t j = 0; j < keys.count; j += kGroupKeys) {
+void ScoreKeys(const float* query, int64_t query_stride, const Stream<T>& keys, const Chunk& chunk, float* scores) {
+  Fetcher<T> fetcher = chunk.FetcherFor(keys);
+  for (int64_t j = chunk.begin; j < chunk.end; j += kGroupKeys) {
     const T* group[kGroupKeys];
-    for (int64_t n = 0; n < kGroupKeys; ++n) {
-      // The last group is filled up with its last key; nobody reads those scores.
-      group[n] = keys.rows[std::min(j + n, keys.count - 1)];
-      keys.FetchFor(j + n, 0, keys.width);
-    }
-    ScoreGroup<kRows>(query, query_stride, group, keys.width, scores + j);
+    // The last group is filled up with its last key; nobody reads those scores.
+    for (int64_t n = 0; n < kGroupKeys; ++n) group[n] = keys.rows[std::min(j + n, keys.count - 1)];
+    ScoreGroup<kRows>(query, query_stride, group, keys.width, fetcher, scores + j);
   }
 }
 
 // What the columns of a row tile's output are made of.
 struct ValueSum {
-  const float* weights;  // rows kScoreRowStride apart
-  const float* correction;
+  const float* weights;     // rows kScoreRowStride apart
+  const float* correction;  // of what is there
   float* output;
   int64_t stride;
 };
 
 // kVectors vectors of columns from `column` on; with `tail` the last elements, fewer than a vector.
 template <int kRows, int kVectors, bool kIsTail, typename T>
-HWY_INLINE void AddColumns(const ValueSum& s, const Stream<T>& values, int64_t column, size_t tail) {
+HWY_INLINE void AddColumns(const ValueSum& s, const Stream<T>& values, const Chunk& chunk, Fetcher<T>& fetcher,
+                           int64_t column, size_t tail) {
   const TileTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   TileVector sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
-    const TileVector c = hn::Set(d, s.correction[r]);
+    const TileVector c = hn::Set(d, chunk.begin == 0 ? s.correction[r] : 1.0f);
     for (int v = 0; v < kVectors; ++v) {
       sum[r][v] = hn::Mul(c, hn::Load(d, s.output + r * s.stride + column + v * lanes));
     }
   }
-  for (int64_t j = 0; j < values.count; ++j) {
-    // Each pass fetches for itself: memory would rest in all but the first.
-    values.FetchFor(j, column, std::min(column + kVectors * lanes, values.width));
+  for (int64_t j = chunk.begin; j < chunk.end; ++j) {
+    fetcher.template FetchVectors<kVectors>();
     TileVector weight[kRows];
     for (int r = 0; r < kRows; ++r) weight[r] = hn::Set(d, s.weights[r * kScoreRowStride + j]);
     for (int v = 0; v < kVectors; ++v) {
@@ -175,17 +156,25 @@ HWY_INLINE void AddColumns(const ValueSum& s, const Stream<T>& values, int64_t c
   }
 }
 
-template <int kRows, typename T>
-void AddValues(const ValueSum& sum, const Stream<T>& values) {
-  constexpr int kVectors = kRows * 2 <= kMaxRows ? kWideVectors : kNarrowVectors;
+template <int kRows, int kVectors, typename T>
+HWY_INLINE void AddPasses(const ValueSum& sum, const Stream<T>& values, const Chunk& chunk, Fetcher<T>& fetcher,
+                          int64_t column) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(TileTag()));
-  int64_t column = 0;
   for (; column + kVectors * lanes <= values.width; column += kVectors * lanes) {
-    AddColumns<kRows, kVectors, false>(sum, values, column, 0);
+    AddColumns<kRows, kVectors, false>(sum, values, chunk, fetcher, column, 0);
   }
-  for (; column + lanes <= values.width; column += lanes) AddColumns<kRows, 1, false>(sum, values, column, 0);
-  if (column == values.width) return;
-  AddColumns<kRows, 1, true>(sum, values, column, static_cast<size_t>(values.width - column));
+  if constexpr (kVectors > 1) {
+    AddPasses<kRows, kVectors / 2>(sum, values, chunk, fetcher, column);
+  } else if (column < values.width) {
+    AddColumns<kRows, 1, true>(sum, values, chunk, fetcher, column, static_cast<size_t>(values.width - column));
+  }
+}
+
+template <int kRows, typename T>
+void AddValues(const ValueSum& sum, const Stream<T>& values, const Chunk& chunk) {
+  constexpr int kVectors = kRows * 2 <= kMaxRows ? kWideVectors : kNarrowVectors;
+  Fetcher<T> fetcher = chunk.FetcherFor(values);
+  AddPasses<kRows, kVectors>(sum, values, chunk, fetcher, 0);
 }
 
 // Calls tile(RowCount<rows>(), first row) for tiles of kMaxRows rows and a last one of fewer.
@@ -201,6 +190,20 @@ HWY_INLINE void ForEachRowTile(int64_t num_rows, const Tile& tile) {
   }
 }
 
+// Calls tile(RowCount<rows>(), first row, chunk) for all tiles of rows of each chunk of `count` keys.
+template <class Tile>
+HWY_INLINE void ForEachChunk(int64_t num_rows, int64_t count, const Tile& tile) {
+  const int64_t num_tiles = (num_rows + kMaxRows - 1) / kMaxRows;
+  for (int64_t begin = 0; begin < count; begin += kChunkKeys) {
+    ForEachRowTile(num_rows, [&](auto rows, int64_t row) HWY_ATTR {
+      const int64_t t = row / kMaxRows;
+      tile(rows, row,
+           Chunk{begin, std::min(count, begin + kChunkKeys), begin + t * kChunkKeys / num_tiles,
+                 begin + (t + 1) * kChunkKeys / num_tiles});
+    });
+  }
+}
+
 template <typename T>
 void DecodeRows(const DecodeRun& run, float* workspace) {
   const auto* key_rows = reinterpret_cast<const T* const*>(run.key_rows);
@@ -213,22 +216,24 @@ void DecodeRows(const DecodeRun& run, float* workspace) {
   std::fill_n(run.sum, run.num_queries, 0.0f);
   for (int64_t first = 0; first < run.num_keys; first += kBlockKeys) {
     const int64_t count = std::min(kBlockKeys, run.num_keys - first);
-    const int64_t next_count = std::min(kBlockKeys, run.num_keys - first - count);
-    Stream<T> keys{key_rows + first, count, value_rows + first, count, run.head_dim, false};
-    Stream<T> values{value_rows + first, count, key_rows + first + count, next_count, run.value_dim, false};
-    ForEachRowTile(run.num_queries, [&](auto rows, int64_t row) HWY_ATTR {
-      keys.is_fetched = row == 0;
-      ScoreKeys<decltype(rows)::kValue>(run.query + row * query_stride, query_stride, keys,
+    const bool is_last = first + count == run.num_keys;
+    const T* const* next_rows =
+        is_last ? reinterpret_cast<const T* const*>(run.next_key_rows) : key_rows + first + count;
+    const int64_t next_count = is_last ? run.num_next_keys : std::min(kBlockKeys, run.num_keys - first - count);
+    const Stream<T> keys{key_rows + first, count, value_rows + first, count, run.head_dim};
+    const Stream<T> values{value_rows + first, count, next_rows, next_count, run.value_dim};
+    ForEachChunk(run.num_queries, count, [&](auto rows, int64_t row, const Chunk& chunk) HWY_ATTR {
+      ScoreKeys<decltype(rows)::kValue>(run.query + row * query_stride, query_stride, keys, chunk,
                                         scores + row * kScoreRowStride);
     });
     for (int64_t row = 0; row < run.num_queries; ++row) {
       WeighRow(scores + row * kScoreRowStride, std::clamp<int64_t>(run.visible[row] - first, 0, count), count,
                run.largest[row], run.sum[row], correction[row]);
     }
-    ForEachRowTile(run.num_queries, [&](auto rows, int64_t row) HWY_ATTR {
-      values.is_fetched = row == 0;
+    ForEachChunk(run.num_queries, count, [&](auto rows, int64_t row, const Chunk& chunk) HWY_ATTR {
       AddValues<decltype(rows)::kValue>(
-          {scores + row * kScoreRowStride, correction + row, run.output + row * output_stride, output_stride}, values);
+          {scores + row * kScoreRowStride, correction + row, run.output + row * output_stride, output_stride}, values,
+          chunk);
     });
   }
 }

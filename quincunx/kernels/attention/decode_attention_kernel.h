@@ -23,6 +23,9 @@ struct DecodeRun {
   const void* const* key_rows = nullptr;
   const void* const* value_rows = nullptr;
   int64_t num_keys = 0;
+  // The keys that the next run will read, of which the first are fetched at the end of this one.
+  const void* const* next_key_rows = nullptr;
+  int64_t num_next_keys = 0;
   const int64_t* visible = nullptr;  // how many of the keys each query sees
   // Results, 64-byte aligned: the sum of weighted values, [num_queries][decode_output_stride(value_dim)], and the state
   // of the online softmax in base 2, [num_queries] each.

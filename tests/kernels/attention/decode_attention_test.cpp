@@ -311,6 +311,31 @@ TEST(DecodeAttention, FollowsStrides) {
   });
 }
 
+// A thread takes one run of 256 keys after another, and chunks of 32 queries within each.
+TEST(DecodeAttention, CopiesTheRowsOfEveryRun) {
+  for_each_dispatch_target([] {
+    for (const int64_t heads : {1, 40}) {
+      Tensors expected({.heads = heads, .capacity = 700, .head_dim = 20, .value_dim = 24});
+      set_num_threads(1);
+      ASSERT_TRUE(expected.run().ok());
+      expect_all_rows(expected);
+      const auto spread = [](const std::vector<float>& values) {
+        std::vector<float> memory(2 * values.size(), kNaN);
+        for (size_t i = 0; i < values.size(); ++i) memory[2 * i] = values[i];
+        return memory;
+      };
+      std::vector<float> key = spread(expected.key.values), value = spread(expected.value.values);
+      std::vector<float> output(expected.output.values.size());
+      const TensorView key_view = strided_view(key.data(), DType::kFloat32, {1, 1, 700, 20}, {0, 0, 40, 2});
+      const TensorView value_view = strided_view(value.data(), DType::kFloat32, {1, 1, 700, 24}, {0, 0, 48, 2});
+      ASSERT_TRUE(
+          decode_attention(expected.query_view(), key_view, value_view, {}, f32_view(output, {1, heads, 1, 24})).ok());
+      set_num_threads(0);
+      EXPECT_EQ(output, expected.output.values);
+    }
+  });
+}
+
 TEST(DecodeAttention, IsSafeForLargeScoresInfinitiesAndDenormals) {
   for_each_dispatch_target([] {
     Tensors large({.heads = 3, .capacity = 600, .scale = 40.0f});

@@ -7,6 +7,8 @@
 #include "quincunx/kernels/convolution/channels_last.h"
 #include "quincunx/kernels/convolution/convolution_problem.h"
 #include "quincunx/kernels/convolution/geometry_checks.h"
+#include "quincunx/kernels/convolution/lines.h"
+#include "quincunx/kernels/convolution/pointwise.h"
 #include "quincunx/kernels/convolution/winograd_route.h"
 #include "quincunx/kernels/gemm/operands.h"
 #include "quincunx/kernels/gemm/workspace.h"
@@ -95,7 +97,11 @@ Status run(ConvolutionProblem& problem, const PackedConvolutionWeight& weight, c
   staging.stage_images(problem.images, problem.in_channels, problem.in, problem.input, problem.input_layout);
   staging.stage_images(problem.images, problem.in_channels, {problem.num_previous, problem.in[1], problem.in[2]},
                        problem.previous, problem.previous_layout);
-  if (weight.form == ConvolutionForm::kDepthwise) {
+  if (is_pointwise(problem)) {
+    convolve_pointwise(problem);
+  } else if (is_line_convolution(problem)) {
+    convolve_lines(problem);
+  } else if (weight.form == ConvolutionForm::kDepthwise) {
     staging.stage_output(problem);
     convolve_depthwise(problem);
     staging.unstage_output(problem);

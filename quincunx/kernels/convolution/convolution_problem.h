@@ -71,6 +71,9 @@ struct DimPhase {
 // The phases of dimension `dim`, each with count > 0.
 std::vector<DimPhase> dim_phases(const ConvolutionProblem& problem, int dim);
 
+// Line y of plane z of the input, of the previous frames for z < 0; null in the padding.
+const float* input_line(const ConvolutionProblem& problem, int64_t image, int64_t z, int64_t y);
+
 bool has_adjacent_channels(const ImageLayout& layout, int64_t channels);
 
 // On as many threads as parallel_for gives. Input and previous frames must have adjacent channels; convolve_depthwise

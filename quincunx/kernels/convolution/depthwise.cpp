@@ -40,29 +40,37 @@ namespace qx::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// kPixels neighbours of an output line, one vector of channels from `channel` on; taps [tap_begin, tap_end) of a line,
-// of which there are kTaps where that is not 0: unrolled.
-template <int kPixels, int kTaps, class D>
+// kPixels neighbours of an output line, kVectors vectors of channels from `channel` on, kLanes * kVectors of which lie
+// in whole blocks of the weights; taps [tap_begin, tap_end) of a line, of which there are kTaps where that is not 0:
+// unrolled.
+template <int kPixels, int kVectors, int kTaps, class D>
 HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
                           int64_t tap_begin, int64_t tap_end) {
   using V = hn::Vec<D>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  constexpr int kVectorsPerBlock = static_cast<int>(kChannelBlock) / kLanes;
   const float* bias = problem.epilogue.scale == nullptr ? problem.epilogue.bias : nullptr;
-  const float* weight =
-      problem.weight + channel / kChannelBlock * kChannelBlock * problem.num_taps() + channel % kChannelBlock;
+  const int64_t block_stride = kChannelBlock * problem.num_taps();
+  const float* weight = problem.weight + channel / kChannelBlock * block_stride + channel % kChannelBlock;
   const int64_t pixel = problem.input_layout.strides[2];
   const int64_t step = problem.stride[2] * pixel;
   const int64_t tap_step = problem.dilation[2] * pixel;
   const int64_t start = (x * problem.stride[2] - problem.padding[2]) * pixel + channel;
-  V sums[kPixels];
-  QX_UNROLL for (int p = 0; p < kPixels; ++p) {
-    sums[p] = bias != nullptr ? hn::LoadU(d, bias + channel) : hn::Zero(d);
+  V sums[kPixels][kVectors];
+  QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const V first = bias != nullptr ? hn::LoadU(d, bias + channel + v * kLanes) : hn::Zero(d);
+    QX_UNROLL for (int p = 0; p < kPixels; ++p) sums[p][v] = first;
   }
   for (int64_t i = 0; i < row.num_lines; ++i) {
     const float* input = row.lines[i].input + start + tap_begin * tap_step;
     const float* taps = weight + (row.lines[i].tap + tap_begin) * kChannelBlock;
     const auto add = [&]() HWY_ATTR {
-      const V w = hn::LoadU(d, taps);
-      QX_UNROLL for (int p = 0; p < kPixels; ++p) sums[p] = hn::MulAdd(hn::LoadU(d, input + p * step), w, sums[p]);
+      QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const V w = hn::LoadU(d, taps + v / kVectorsPerBlock * block_stride + v % kVectorsPerBlock * kLanes);
+        QX_UNROLL for (int p = 0; p < kPixels; ++p) {
+          sums[p][v] = hn::MulAdd(hn::LoadU(d, input + p * step + v * kLanes), w, sums[p][v]);
+        }
+      }
       input += tap_step;
       taps += kChannelBlock;
     };
@@ -73,17 +81,20 @@ HWY_INLINE void SumPixels(D d, const ConvolutionProblem& problem, const Depthwis
     }
   }
   const int64_t output_step = problem.output_layout.strides[2];
-  QX_UNROLL for (int p = 0; p < kPixels; ++p) { hn::StoreU(sums[p], d, row.output + (x + p) * output_step + channel); }
+  float* output = row.output + x * output_step + channel;
+  QX_UNROLL for (int p = 0; p < kPixels; ++p) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[p][v], d, output + p * output_step + v * kLanes);
+  }
 }
 
-// Channels [channel, end) as far as whole vectors of kLanes reach; returns the first channel that is left.
-template <int kLanes, int kPixels, int kTaps>
+// Channels [channel, end) as far as kVectors whole vectors of kLanes reach; returns the first channel that is left.
+template <int kLanes, int kVectors, int kPixels, int kTaps>
 int64_t SumVectors(const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t end, int64_t x,
                    int64_t tap_begin, int64_t tap_end) {
   const hn::CappedTag<float, kLanes> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (; channel + lanes <= end; channel += lanes) {
-    SumPixels<kPixels, kTaps>(d, problem, row, channel, x, tap_begin, tap_end);
+  const auto channels = static_cast<int64_t>(hn::Lanes(d)) * kVectors;
+  for (; channel + channels <= end; channel += channels) {
+    SumPixels<kPixels, kVectors, kTaps>(d, problem, row, channel, x, tap_begin, tap_end);
   }
   return channel;
 }
@@ -97,10 +108,13 @@ template <int kPixels, int kTaps>
 void SumChannels(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t x,
                  int64_t tap_begin, int64_t tap_end) {
   int64_t c = channels.begin;
-  c = SumVectors<16, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
-  c = SumVectors<8, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
-  c = SumVectors<4, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
-  SumVectors<1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  // A pixel of its own takes several vectors: a single sum would wait for itself.
+  if constexpr (kPixels == 1) c = SumVectors<16, 8, 1, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  if constexpr (kPixels == 1) c = SumVectors<16, 4, 1, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  c = SumVectors<16, 1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  c = SumVectors<8, 1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  c = SumVectors<4, 1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
+  SumVectors<1, 1, kPixels, kTaps>(problem, row, c, channels.end, x, tap_begin, tap_end);
 }
 
 // Pixels [x, end), all taps of which lie inside of the line.
@@ -143,6 +157,101 @@ void SumLine(const ConvolutionProblem& problem, const DepthwiseRow& row, Channel
   SumEdge(problem, row, channels, interior_end, problem.out[2]);
 }
 
+// As SumPixels for kTaps taps that are one pixel apart and kStride: each column of the input is loaded once for all the
+// windows that it lies under. Bit j of `columns`: column j of the group lies inside of the line.
+template <int kPixels, int kTaps, int kStride, bool kIsMasked, class D>
+HWY_INLINE void SumColumns(D d, const ConvolutionProblem& problem, const DepthwiseRow& row, int64_t channel, int64_t x,
+                           [[maybe_unused]] uint32_t columns) {
+  using V = hn::Vec<D>;
+  constexpr int kColumns = (kPixels - 1) * kStride + kTaps;
+  const float* bias = problem.epilogue.scale == nullptr ? problem.epilogue.bias : nullptr;
+  const float* weight =
+      problem.weight + channel / kChannelBlock * kChannelBlock * problem.num_taps() + channel % kChannelBlock;
+  const int64_t pixel = problem.input_layout.strides[2];
+  const int64_t start = (x * kStride - problem.padding[2]) * pixel + channel;
+  const V first = bias != nullptr ? hn::LoadU(d, bias + channel) : hn::Zero(d);
+  V sums[kPixels];
+  QX_UNROLL for (int p = 0; p < kPixels; ++p) sums[p] = first;
+  for (int64_t i = 0; i < row.num_lines; ++i) {
+    const float* HWY_RESTRICT input = row.lines[i].input + start;
+    const float* HWY_RESTRICT taps = weight + row.lines[i].tap * kChannelBlock;
+    V w[kTaps];
+    QX_UNROLL for (int t = 0; t < kTaps; ++t) w[t] = hn::LoadU(d, taps + t * kChannelBlock);
+    QX_UNROLL for (int j = 0; j < kColumns; ++j) {
+      if (kIsMasked && (columns >> j & 1) == 0) continue;
+      const V column = hn::LoadU(d, input + j * pixel);
+      QX_UNROLL for (int t = kTaps - 1; t >= 0; --t) {
+        const int p = (j - t) / kStride;
+        if (j >= t && (j - t) % kStride == 0 && p < kPixels) sums[p] = hn::MulAdd(column, w[t], sums[p]);
+      }
+    }
+  }
+  const int64_t output_step = problem.output_layout.strides[2];
+  float* output = row.output + x * output_step + channel;
+  QX_UNROLL for (int p = 0; p < kPixels; ++p) hn::StoreU(sums[p], d, output + p * output_step);
+}
+
+// Whole vectors of kLanes channels; returns the first channel that is left.
+template <int kLanes, int kPixels, int kTaps, int kStride>
+int64_t SumColumnsOf(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels, int64_t x,
+                     uint32_t columns) {
+  const hn::CappedTag<float, kLanes> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr uint32_t kAll = (uint32_t{1} << ((kPixels - 1) * kStride + kTaps)) - 1;
+  int64_t c = channels.begin;
+  if (columns == kAll) {
+    for (; c + lanes <= channels.end; c += lanes) {
+      SumColumns<kPixels, kTaps, kStride, false>(d, problem, row, c, x, columns);
+    }
+  } else {
+    for (; c + lanes <= channels.end; c += lanes) {
+      SumColumns<kPixels, kTaps, kStride, true>(d, problem, row, c, x, columns);
+    }
+  }
+  return c;
+}
+
+// A line of at least kPixels pixels. A last group that would be smaller computes pixels of the one before it again.
+// Returns the first channel that is left.
+template <int kPixels, int kTaps, int kStride>
+int64_t SumLineByColumns(const ConvolutionProblem& problem, const DepthwiseRow& row, ChannelRange channels) {
+  constexpr int kColumns = (kPixels - 1) * kStride + kTaps;
+  const int64_t width = problem.out[2];
+  int64_t end = channels.begin;
+  for (int64_t x = 0; x < width; x += kPixels) {
+    const int64_t first = std::min(x, width - kPixels);
+    const int64_t column = first * kStride - problem.padding[2];
+    uint32_t columns = 0;
+    for (int j = 0; j < kColumns; ++j) {
+      columns |= static_cast<uint32_t>(column + j >= 0 && column + j < problem.in[2]) << j;
+    }
+    end = SumColumnsOf<16, kPixels, kTaps, kStride>(problem, row, channels, first, columns);
+    end = SumColumnsOf<8, kPixels, kTaps, kStride>(problem, row, {end, channels.end}, first, columns);
+  }
+  return end;
+}
+
+using SumLineFunction = int64_t (*)(const ConvolutionProblem&, const DepthwiseRow&, ChannelRange);
+
+// Pixels of a group: eight sums hide the latency of a multiply-add; seven divide the sides of many image networks.
+template <int kTaps, int kStride>
+SumLineFunction SumLineFor(int64_t width) {
+  if (width < 7) return nullptr;
+  if (width < 8 || width % 7 == 0) return &SumLineByColumns<7, kTaps, kStride>;
+  return &SumLineByColumns<8, kTaps, kStride>;
+}
+
+// Null where SumLine has to do it.
+SumLineFunction SumLineFor(const ConvolutionProblem& problem) {
+  const int64_t width = problem.out[2];
+  if (problem.dilation[2] != 1) return nullptr;
+  if (problem.kernel[2] == 3 && problem.stride[2] == 1) return SumLineFor<3, 1>(width);
+  if (problem.kernel[2] == 3 && problem.stride[2] == 2) return SumLineFor<3, 2>(width);
+  if (problem.kernel[2] == 5 && problem.stride[2] == 1) return SumLineFor<5, 1>(width);
+  if (problem.kernel[2] == 5 && problem.stride[2] == 2) return SumLineFor<5, 2>(width);
+  return nullptr;
+}
+
 // Weights of the channels that are computed together: 16 KiB, half of an L1 cache. As many channels as that allows, so
 // that pixels are read from end to end.
 constexpr int64_t kWeightFloats = 4 << 10;
@@ -151,9 +260,14 @@ constexpr int64_t kWeightFloats = 4 << 10;
 void DepthwiseBlock(const ConvolutionProblem& problem, const DepthwiseRow* rows, int64_t num_rows, int64_t begin,
                     int64_t end, int64_t interior_begin, int64_t interior_end) {
   const int64_t blocks = std::max<int64_t>(1, kWeightFloats / (problem.num_taps() * kChannelBlock));
+  const SumLineFunction sum_line = SumLineFor(problem);
   for (int64_t c = begin; c < end; c += blocks * kChannelBlock) {
     const ChannelRange channels{c, std::min(end, c + blocks * kChannelBlock)};
-    for (int64_t r = 0; r < num_rows; ++r) SumLine(problem, rows[r], channels, interior_begin, interior_end);
+    for (int64_t r = 0; r < num_rows; ++r) {
+      ChannelRange rest = channels;
+      if (sum_line != nullptr) rest.begin = sum_line(problem, rows[r], channels);
+      if (rest.begin < rest.end) SumLine(problem, rows[r], rest, interior_begin, interior_end);
+    }
   }
   const ConvolutionEpilogue& epilogue = problem.epilogue;
   if (epilogue.scale == nullptr && epilogue.residual == nullptr &&
@@ -187,15 +301,6 @@ namespace {
 constexpr int64_t kTaskFloats = 64 << 10;
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kMinParallelWork = 1 << 16;
-
-// The input line z, y, before the input too: null in the padding.
-const float* input_line(const ConvolutionProblem& problem, int64_t image, int64_t z, int64_t y) {
-  if (y < 0 || y >= problem.in[1] || z >= problem.in[0] || z < -problem.num_previous) return nullptr;
-  const bool is_previous = z < 0;
-  const ImageLayout& layout = is_previous ? problem.previous_layout : problem.input_layout;
-  return (is_previous ? problem.previous : problem.input) + image * layout.image_stride +
-         (is_previous ? z + problem.num_previous : z) * layout.strides[0] + y * layout.strides[1];
-}
 
 int64_t line_offset(const ImageLayout& layout, int64_t image, int64_t z, int64_t y) {
   return image * layout.image_stride + z * layout.strides[0] + y * layout.strides[1];

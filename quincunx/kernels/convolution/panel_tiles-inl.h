@@ -75,6 +75,8 @@ void MultiplyPanelTile(const PanelTile& tile) {
     const V start = tile.initial != nullptr ? hn::LoadU(d, tile.initial + v * kLanes) : hn::Zero(d);
     QX_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
   }
+  // Rows of a panel between its prefetch and its use.
+  constexpr int64_t kAhead = kRows >= 4 ? 8 * kChannelBlock : 0;
   const int64_t panel_stride = tile.panel_stride;
   const int64_t depth = tile.depth;
   for (int64_t t = 0; t < tile.num_segments; ++t) {
@@ -85,6 +87,9 @@ void MultiplyPanelTile(const PanelTile& tile) {
       V weights[kVectors];
       QX_UNROLL for (int v = 0; v < kVectors; ++v) {
         weights[v] = hn::LoadU(d, b + (v / kVectorsPerPanel) * panel_stride + (v % kVectorsPerPanel) * kLanes);
+      }
+      if constexpr (kAhead != 0) {
+        QX_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(b + p * panel_stride + kAhead);
       }
       QX_UNROLL for (int r = 0; r < kRows; ++r) {
         const V element = hn::Set(d, a[r][k]);

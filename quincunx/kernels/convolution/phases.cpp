@@ -37,6 +37,14 @@ std::vector<DimPhase> dim_phases(const ConvolutionProblem& problem, int dim) {
   return {phase};
 }
 
+const float* input_line(const ConvolutionProblem& problem, int64_t image, int64_t z, int64_t y) {
+  if (y < 0 || y >= problem.in[1] || z >= problem.in[0] || z < -problem.num_previous) return nullptr;
+  const bool is_previous = z < 0;
+  const ImageLayout& layout = is_previous ? problem.previous_layout : problem.input_layout;
+  return (is_previous ? problem.previous : problem.input) + image * layout.image_stride +
+         (is_previous ? z + problem.num_previous : z) * layout.strides[0] + y * layout.strides[1];
+}
+
 bool has_adjacent_channels(const ImageLayout& layout, int64_t channels) {
   return layout.channel_stride == 1 || channels == 1;
 }

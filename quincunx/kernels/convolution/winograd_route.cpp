@@ -4,25 +4,13 @@
 #include <cstring>
 
 #include "quincunx/kernels/convolution/channels_last.h"
+#include "quincunx/kernels/convolution/pointwise.h"
 #include "quincunx/kernels/gemm/workspace.h"
 #include "quincunx/kernels/winograd_convolution/winograd_convolution.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
 namespace {
-
-Result<Activation> winograd_activation(ConvolutionActivation activation) {
-  switch (activation) {
-    case ConvolutionActivation::kNone: return Activation::kNone;
-    case ConvolutionActivation::kRelu: return Activation::kRelu;
-    case ConvolutionActivation::kGeluTanh: return Activation::kGeluTanh;
-    case ConvolutionActivation::kGeluErf: return Activation::kGeluErf;
-    case ConvolutionActivation::kSilu: return Activation::kSilu;
-    case ConvolutionActivation::kHardswish:
-    case ConvolutionActivation::kClamp: break;
-  }
-  return unimplemented("activation: not one of the matrix product");
-}
 
 // Frame `frame` of `images` images as [images, channels, height, width].
 Result<TensorView> plane_view(const float* data, const ImageLayout& layout, int64_t images, int64_t channels,
@@ -59,7 +47,7 @@ void gather_frames(const ConvolutionProblem& problem, int64_t image, int64_t fra
 
 bool winograd_takes_epilogue(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
-  return epilogue.scale == nullptr && winograd_activation(epilogue.activation).ok();
+  return epilogue.scale == nullptr && product_activation(epilogue.activation).has_value();
 }
 
 Status convolve_winograd(const ConvolutionProblem& problem, int64_t tile, const SpatialSizes& padding_after) {
@@ -75,7 +63,7 @@ Status convolve_winograd(const ConvolutionProblem& problem, int64_t tile, const 
   }
   if (takes_all) {
     options.residual_before_activation = epilogue.residual_before_activation;
-    QX_ASSIGN_OR_RETURN(options.activation, winograd_activation(epilogue.activation));
+    options.activation = *product_activation(epilogue.activation);
   }
   const WinogradWeight weight{problem.weight, tile, problem.in_channels * problem.kernel[0], problem.out_channels};
   const bool is_plane = problem.kernel[0] == 1 && problem.in[0] == 1 && problem.out[0] == 1;

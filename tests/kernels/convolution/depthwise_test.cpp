@@ -19,6 +19,21 @@ TEST(Depthwise, TakesAllNumbersOfChannelsAndAnyWindow) {
   expect_all(cases);
 }
 
+// Three and five taps, one or two pixels apart, have functions of their own.
+TEST(Depthwise, LoadsEachColumnOnceForLinesOfAnyWidth) {
+  std::vector<ConvolutionCase> cases;
+  for (const int64_t width : {1, 2, 6, 7, 8, 9, 13, 14, 15, 16, 17}) {
+    for (const int64_t taps : {3, 5}) {
+      for (const int64_t stride : {1, 2}) {
+        const int64_t before = width % 3;
+        const int64_t after = taps - 1 - width % 2;
+        cases.push_back({{1, 29, 3, width}, 29, {2, taps}, geometry({1, stride}, {0, before}, {1, after}, {1, 1}, 29)});
+      }
+    }
+  }
+  expect_all(cases);
+}
+
 TEST(Depthwise, KeepsNaNOfTheWindowAndNothingElse) {
   for_each_dispatch_target([] {
     RandomConvolution test({{1, 3, 5, 5}, 3, {3, 3}, geometry({1, 1}, {1, 1}, {1, 1}, {1, 1}, 3)});

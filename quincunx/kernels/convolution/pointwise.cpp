@@ -1,0 +1,103 @@
+#include "quincunx/kernels/convolution/pointwise.h"
+
+#include "quincunx/kernels/gemm/matrix_product.h"
+
+namespace qx::kernels {
+namespace {
+
+constexpr SpatialSizes kEach = {1, 1, 1};
+
+// More pixels of a plane fill the tiles of panels, which are larger than gemm's. On a Zen 4 core. The number of planes
+// does not count: chunks of a video get the bits of the whole.
+constexpr int64_t kMaxProductPixels = 16;
+
+bool reads_no_padding(const ConvolutionProblem& problem) {
+  for (int i = 0; i < kMaxSpatialDims; ++i) {
+    if (problem.padding[i] != 0 || (problem.out[i] - 1) * problem.stride[i] >= problem.in[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t even_step(const ImageLayout& layout, const SpatialSizes& sizes, const SpatialSizes& stride) {
+  int64_t step = 0;
+  int64_t expected = 0;
+  for (int i = kMaxSpatialDims - 1; i >= 0; --i) {
+    if (sizes[i] == 1) continue;
+    const int64_t own = layout.strides[i] * stride[i];
+    if (step == 0) step = expected = own;
+    if (own != expected) return 0;
+    expected *= sizes[i];
+  }
+  return step == 0 ? layout.strides[kMaxSpatialDims - 1] : step;
+}
+
+std::optional<Activation> product_activation(ConvolutionActivation activation) {
+  switch (activation) {
+    case ConvolutionActivation::kNone: return Activation::kNone;
+    case ConvolutionActivation::kRelu: return Activation::kRelu;
+    case ConvolutionActivation::kGeluTanh: return Activation::kGeluTanh;
+    case ConvolutionActivation::kGeluErf: return Activation::kGeluErf;
+    case ConvolutionActivation::kSilu: return Activation::kSilu;
+    case ConvolutionActivation::kHardswish:
+    case ConvolutionActivation::kClamp: break;
+  }
+  return std::nullopt;
+}
+
+bool has_even_pixels(const ConvolutionProblem& problem) {
+  if (problem.num_taps() != 1 || problem.groups != 1 || problem.transposed || !reads_no_padding(problem)) return false;
+  const ConvolutionEpilogue& epilogue = problem.epilogue;
+  return even_step(problem.input_layout, problem.out, problem.stride) != 0 &&
+         even_step(problem.output_layout, problem.out, kEach) != 0 &&
+         (epilogue.residual == nullptr || even_step(epilogue.residual_layout, problem.out, kEach) != 0);
+}
+
+bool is_pointwise(const ConvolutionProblem& problem) {
+  const ConvolutionEpilogue& epilogue = problem.epilogue;
+  if (!has_even_pixels(problem) || problem.out[1] * problem.out[2] > kMaxProductPixels) return false;
+  if (epilogue.scale != nullptr || !product_activation(epilogue.activation).has_value()) return false;
+  if (!has_adjacent_channels(problem.input_layout, problem.in_channels) ||
+      !has_adjacent_channels(problem.output_layout, problem.out_channels)) {
+    return false;
+  }
+  if (epilogue.residual == nullptr) return true;
+  const bool comes_last = !epilogue.residual_before_activation || epilogue.activation == ConvolutionActivation::kNone;
+  return comes_last && has_adjacent_channels(epilogue.residual_layout, problem.out_channels);
+}
+
+void convolve_pointwise(const ConvolutionProblem& problem) {
+  const ConvolutionEpilogue& epilogue = problem.epilogue;
+  const ImageLayout& residual = epilogue.residual_layout;
+  MatrixProduct product;
+  product.a = {problem.input, even_step(problem.input_layout, problem.out, problem.stride), 1};
+  product.rows = problem.out_pixels();
+  product.inner = problem.in_channels;
+  product.packed_b = problem.weight;
+  product.columns = problem.out_channels;
+  product.c = problem.output;
+  product.c_row_stride = even_step(problem.output_layout, problem.out, kEach);
+  product.epilogue.bias = epilogue.bias;
+  product.epilogue.activation = *product_activation(epilogue.activation);
+  if (epilogue.residual != nullptr) {
+    product.epilogue.residual = epilogue.residual;
+    product.epilogue.residual_row_stride = even_step(residual, problem.out, kEach);
+  }
+  const auto joins = [&](const ImageLayout& layout, int64_t step) {
+    return layout.image_stride == step * product.rows;
+  };
+  // Images of equal steps are one product: their weights are read once.
+  const bool is_one = joins(problem.input_layout, product.a.row_stride) &&
+                      joins(problem.output_layout, product.c_row_stride) &&
+                      (epilogue.residual == nullptr || joins(residual, product.epilogue.residual_row_stride));
+  if (is_one) product.rows *= problem.images;
+  for (int64_t image = 0; image < (is_one ? 1 : problem.images); ++image) {
+    multiply(product);
+    product.a.data += problem.input_layout.image_stride;
+    product.c += problem.output_layout.image_stride;
+    if (epilogue.residual != nullptr) product.epilogue.residual += residual.image_stride;
+  }
+}
+
+}  // namespace qx::kernels

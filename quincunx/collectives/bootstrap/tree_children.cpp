@@ -17,10 +17,12 @@ std::optional<TreeNode::State::Objection> TreeNode::State::object(const HelloMes
                             ", which it reached, of generation " + std::to_string(options.generation)),
         {}};
   }
+  RankSet both{options.rank};  // which of them is wrong cannot be told here
+  if (hello.rank < options.world_size) both.insert(hello.rank);
   const auto differs = [&](const char* what, int theirs, int ours) {
     return Objection{invalid_argument(name + " was started with " + what + " " + std::to_string(theirs) + ", " +
                                       own_name() + " with " + std::to_string(ours)),
-                     RankSet{std::min(hello.rank, options.world_size - 1)}, !ready};
+                     both, !ready};
   };
   if (hello.world_size != options.world_size) return differs("world size", hello.world_size, options.world_size);
   if (hello.num_roots != options.num_roots) return differs("a number of roots of", hello.num_roots, options.num_roots);
@@ -123,7 +125,7 @@ Status TreeNode::State::on(Connection& from, HelloMessage& message, Time now) {
   if (objection) {
     ++statistics.num_dropped;
     reject(id, *objection, true);
-    if (objection->ends_job) fail(objection->status, objection->ranks, 0);
+    if (objection->ends_job) fail_when_heard(objection->status, objection->ranks, 0, now);
     return ok_status();
   }
   const Objection later{unavailable(own_name() + " cannot take it at present"), {}};

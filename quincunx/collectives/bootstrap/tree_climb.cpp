@@ -12,8 +12,9 @@ using std::chrono::milliseconds;
 // Where more addresses are to be tried, one that swallows packets must not hold up the others.
 constexpr milliseconds kConnectTimeWithOthers{300};
 constexpr milliseconds kConnectTime{3000};
-// A root under the storm of a start accepts some ten thousand in a second.
-constexpr milliseconds kGreetTime{10'000};
+// Doubles every time: a root under the storm of a start accepts some ten thousand in a second.
+constexpr milliseconds kGreetTime{2000};
+constexpr int kMostDoublings = 3;
 // A root that is late is waited for; after that time, others take its leaders too.
 constexpr milliseconds kRootPatience{1000};
 constexpr milliseconds kFirstBackoff{5};
@@ -98,13 +99,11 @@ std::vector<int> TreeNode::State::root_order() const {
   return order;
 }
 
-// The first one again and again while it may only be late; then the others in between.
+// The first one again and again while it may only be late; then all in turn.
 size_t TreeNode::State::which_root(size_t num_candidates, Time now) const {
   const bool is_patient = !ready && now - climb.began < kRootPatience;
   if (is_patient || num_candidates == 1) return 0;
-  const auto failures = static_cast<size_t>(climb.num_failures);
-  if (ready) return failures % num_candidates;
-  return failures % 2 == 0 ? 0 : 1 + failures / 2 % (num_candidates - 1);
+  return static_cast<size_t>(climb.num_failures) % num_candidates;
 }
 
 void TreeNode::State::pick_root(Time now) {
@@ -147,6 +146,7 @@ void TreeNode::State::on_root_found(int rank, Endpoints endpoints, Time now) {
   }
   root_of(rank).endpoints = endpoints;
   if (climb.step == Step::kLookUp && climb.rank == rank && !endpoints.empty()) {
+    climb.trouble.clear();
     aim(Target::kRoot, rank, std::move(endpoints), now);
   }
 }
@@ -168,7 +168,7 @@ void TreeNode::State::on_connected(TreeConnection id, Time now) {
   if (connection == nullptr || connection->link != Link::kAttempt) return;
   connection->link = Link::kGreeting;
   climb.step = Step::kGreet;
-  climb.due = now + kGreetTime * (1 + std::min(climb.num_failures, 5));
+  climb.due = now + kGreetTime * (1 << std::min(climb.num_silent, kMostDoublings));
   HelloMessage hello;
   hello.job_id = options.job_id;
   hello.generation = options.generation;
@@ -223,6 +223,9 @@ void TreeNode::State::on_climb_due(Time now) {
     case Step::kGreet: {
       const bool connected = climb.step == Step::kGreet;
       close(climb.connection);
+      if (connected) ++climb.num_silent;
+      // A leader that is stopped holds its name: the ranks of its host go to a root without it.
+      if (connected && climb.target == Target::kHostLeader) role = TreeRole::kLeader;
       return attempt_failed(connected ? "it does not answer" : "the connection is not made in time", now);
     }
     case Step::kLookUp: ++climb.num_failures; return pick_root(now);

@@ -36,9 +36,9 @@ Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now)
   fresh -= child.claimed_before;
   if (!ready && fresh.overlaps(subtree)) {
     fresh &= subtree;
-    fail(invalid_argument("rank " + fresh.to_string() + " was started twice: it came below rank " +
-                          std::to_string(child.rank) + " and on another way"),
-         fresh, 0);
+    fail_when_heard(invalid_argument("rank " + fresh.to_string() + " was started twice: it came below rank " +
+                                     std::to_string(child.rank) + " and on another way"),
+                    fresh, 0, now);
     return ok_status();
   }
   if (ready) {

@@ -53,6 +53,7 @@ struct TreeNode::State {
     Time due = Time::max();
     Time began;
     int num_failures = 0;
+    int num_silent = 0;  // of them, connected and without an answer
     int unreachable = -1;
     std::string trouble;
   };

@@ -7,6 +7,7 @@
 #include "quincunx/apps/doctor.h"
 #include "quincunx/apps/doctor_comm.h"
 #include "quincunx/apps/inspect.h"
+#include "quincunx/apps/plan_comm.h"
 #include "quincunx/apps/python_verb.h"
 #include "quincunx/apps/run.h"
 #include "quincunx/apps/text.h"
@@ -30,6 +31,27 @@ CLI::App* add_doctor_comm_verb(CLI::App& doctor, qx::apps::DoctorCommArguments& 
   verb->add_flag("--json", arguments.json, "Print JSON");
   verb->add_option("--peer", arguments.peers, "Numeric address:port to connect to; may be repeated");
   verb->add_option("--timeout", arguments.timeout_s, "Seconds for each peer (3)");
+  return verb;
+}
+
+CLI::App* add_plan_comm_verb(CLI::App& plan, qx::apps::PlanCommArguments& arguments) {
+  CLI::App* verb = plan.add_subcommand("comm", "Simulate how the ranks of a job connect");
+  verb->add_option("--ranks", arguments.num_ranks, "Ranks of the job")->required();
+  verb->add_option("--ranks-per-host", arguments.ranks_per_host, "Ranks on each host (8)");
+  verb->add_option("--roots", arguments.num_roots, "Roots of the tree; 0: one for each 128 hosts (0)");
+  verb->add_option("--algorithm", arguments.algorithm, "tree, or to compare: gloo, gloo-batched (tree)");
+  verb->add_option("--fault", arguments.faults,
+                   "RANK@never, RANK@PHASE, RANK@stop:PHASE, RANK@late:SECONDS, RANK@claims:OTHER, RANK@world:SIZE; "
+                   "phases are listening, greeting, attached, ready")
+      ->allow_extra_args(false);
+  verb->add_option("--seed", arguments.seed, "The same seed gives the same run (1)");
+  verb->add_option("--timeout", arguments.timeout_s, "Seconds after which ranks give up (60)");
+  verb->add_option("--skew", arguments.start_skew_s, "Seconds within which ranks start (0.05)");
+  verb->add_option("--round-trip-us", arguments.round_trip_us, "Between hosts (100)");
+  verb->add_option("--loss", arguments.loss, "Share of segments that are lost (0)");
+  verb->add_flag("--one-machine", arguments.one_machine, "All hosts are one machine, as in tests with virtual ranks");
+  verb->add_option("--cores", arguments.cores, "Of that machine (1)");
+  verb->add_flag("--json", arguments.json, "Print JSON");
   return verb;
 }
 
@@ -118,6 +140,10 @@ int main(int argc, char** argv) {
   CLI::App* doctor = app.add_subcommand("doctor", "Show what this machine offers and which limits are too small");
   qx::apps::DoctorCommArguments comm_arguments;
   const CLI::App* comm = add_doctor_comm_verb(*doctor, comm_arguments);
+  CLI::App* plan = app.add_subcommand("plan", "Plan a job before it is started");
+  plan->require_subcommand(1);
+  qx::apps::PlanCommArguments plan_arguments;
+  const CLI::App* plan_comm = add_plan_comm_verb(*plan, plan_arguments);
   qx::apps::RunArguments run_arguments;
   CLI::App* run = add_run_verb(app, run_arguments);
   TextOptions text_options;
@@ -138,6 +164,7 @@ int main(int argc, char** argv) {
     return kWrongUsage;
   }
   if (comm->parsed()) return finish("doctor comm", qx::apps::print_doctor_comm(comm_arguments, std::cout));
+  if (plan_comm->parsed()) return finish("plan comm", qx::apps::plan_comm(plan_arguments, std::cout));
   if (doctor->parsed()) {
     qx::apps::print_doctor(std::cout);
     return finish("doctor", qx::ok_status());

@@ -48,15 +48,13 @@ def calls_for(layer: Layer) -> dict[str, Call]:
     module_last = _MODULES[x.dim()](*arguments).eval().requires_grad_(False)
     module_last.load_state_dict(module.state_dict())
     module_last.to(memory_format=_FORMATS[x.dim()])
-    stride, padding, shape = list(layer.stride), list(layer.padding), list(layer.weight_shape)
+    stride, padding = list(layer.stride), list(layer.padding)
     packed = torch.ops.quincunx.pack_convolution_weight(
         module.weight, stride, [], layer.groups, False, False, list(layer.output_sizes)
     )
-    options = {"weight_shape": shape, "groups": layer.groups}
-    options |= {"stride": stride} if max(stride) > 1 else {}
-    options |= {"padding": padding} if max(padding) > 0 else {}
+    geometry = [*layer.weight_shape, *stride, *padding, *[1] * len(stride), layer.groups]
     calls = {
-        "ours": lambda: torch.ops.quincunx.convolution(x_last, packed, module.bias, **options),
+        "ours": lambda: torch.ops.quincunx.packed_convolution(x_last, packed, module.bias, geometry),
         "torch, NCHW": lambda: module(x),
         "torch, channels-last": lambda: module_last(x_last),
     }

@@ -62,6 +62,13 @@ def _convolution(
     return _new_image(x, (x.shape[0], shape[1] * groups if transposed else shape[0], *sizes))
 
 
+@torch.library.register_fake("quincunx::packed_convolution")
+def _packed_convolution(x, packed, bias, geometry):
+    count = len(geometry) // 4
+    stride, padding, dilation = (geometry[2 + i * count : 2 + (i + 1) * count] for i in (1, 2, 3))
+    return _convolution(x, packed, bias, stride, padding, dilation, weight_shape=geometry[: count + 2])
+
+
 @torch.library.register_fake("quincunx::causal_convolution")
 def _causal_convolution(x, weight, bias=None, previous=None, stride=(), padding=(), dilation=(), weight_shape=()):
     shape = weight_shape or weight.shape

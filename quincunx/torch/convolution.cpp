@@ -1,4 +1,4 @@
-// torch.ops.quincunx.pack_convolution_weight, convolution and causal_convolution
+// torch.ops.quincunx.pack_convolution_weight, convolution, packed_convolution and causal_convolution
 #include "quincunx/kernels/convolution/convolution.h"
 
 #include <torch/csrc/stable/library.h>
@@ -192,6 +192,33 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const std::optional<Te
   return output;
 }
 
+// Fewer arguments than convolution has, because PyTorch converts each of them at every call: for layers that take a few
+// microseconds. `geometry`: the weight's shape; stride, padding and dilation, one number a dimension each; groups.
+Tensor packed_convolution(const Tensor& x, const Tensor& packed, const std::optional<Tensor>& bias,
+                          const Sizes& geometry) {
+  const size_t count = geometry.size() / 4;
+  if (geometry.size() % 4 != 3 || count < 1 || count > kernels::kMaxSpatialDims) {
+    throw_if_error(
+        invalid_argument("geometry: expected the shape of the weight, strides, paddings, dilations and groups, 7, 11 "
+                         "or 15 numbers, got " +
+                         std::to_string(geometry.size())));
+  }
+  const Sizes shape(geometry.begin(), geometry.begin() + static_cast<std::ptrdiff_t>(count) + 2);
+  kernels::ConvolutionOptions options;
+  const int64_t* numbers = geometry.data() + count + 2;
+  std::copy_n(numbers, count, options.geometry.stride.begin());
+  std::copy_n(numbers + count, count, options.geometry.padding_before.begin());
+  std::copy_n(numbers + 2 * count, count, options.geometry.dilation.begin());
+  options.geometry.padding_after = options.geometry.padding_before;
+  options.geometry.groups = geometry.back();
+  TensorView bias_view;
+  if (bias.has_value()) options.bias = &(bias_view = float32_view("bias", *bias));
+  const Weight weights = read_weight(packed, shape, options.geometry);
+  Tensor output = new_output(x, weights, options.geometry);
+  run(x, weights, output, options);
+  return output;
+}
+
 // Frames before x: `previous`, in front of them zeros. Also returns the frames that the next chunk needs.
 std::tuple<Tensor, Tensor> causal_convolution(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias,
                                               const std::optional<Tensor>& previous, const Sizes& stride,
@@ -233,6 +260,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
       "convolution(Tensor x, Tensor weight, Tensor? bias=None, int[] stride=[], int[] padding=[], int[] dilation=[], "
       "bool transposed=False, int[] output_padding=[], int groups=1, int[] weight_shape=[], str activation=\"none\", "
       "float[] clamp=[], Tensor? scale=None, Tensor? residual=None, bool residual_first=False) -> Tensor");
+  library.def("packed_convolution(Tensor x, Tensor packed, Tensor? bias, int[] geometry) -> Tensor");
   library.def(
       "causal_convolution(Tensor x, Tensor weight, Tensor? bias=None, Tensor? previous=None, int[] stride=[], "
       "int[] padding=[], int[] dilation=[], int[] weight_shape=[]) -> (Tensor, Tensor)");
@@ -241,6 +269,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(quincunx, library) {
 STABLE_TORCH_LIBRARY_IMPL(quincunx, CPU, library) {
   library.impl("pack_convolution_weight", TORCH_BOX(&qx::torch_bridge::pack_convolution_weight));
   library.impl("convolution", TORCH_BOX(&qx::torch_bridge::convolution));
+  library.impl("packed_convolution", TORCH_BOX(&qx::torch_bridge::packed_convolution));
   library.impl("causal_convolution", TORCH_BOX(&qx::torch_bridge::causal_convolution));
 }
 

@@ -1,4 +1,4 @@
-"""torch.ops.quincunx.convolution and causal_convolution against torch in double precision."""
+"""torch.ops.quincunx.convolution, packed_convolution and causal_convolution against torch in double precision."""
 
 import random
 
@@ -175,6 +175,33 @@ def test_bad_input_names_the_argument():
             op(*arguments, **options)
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_packed_convolution_is_the_short_form(dims):
+    x, weight, bias = torch.randn(2, 6, *[9] * dims), torch.randn(8, 3, *[3] * dims), torch.randn(8)
+    stride, padding, dilation = [2] * dims, [1] * dims, list(range(1, dims + 1))
+    packed = torch.ops.quincunx.pack_convolution_weight(weight, stride, dilation, groups=2)
+    geometry = [*weight.shape, *stride, *padding, *dilation, 2]
+    for image in (x, x.transpose(1, -1).contiguous().transpose(1, -1)):
+        short = torch.ops.quincunx.packed_convolution(image, packed, bias, geometry)
+        options = {"groups": 2, "weight_shape": list(weight.shape)}
+        long = torch.ops.quincunx.convolution(image, packed, bias, stride, padding, dilation, **options)
+        assert torch.equal(short, long)
+        assert short.stride() == long.stride()
+
+
+def test_packed_convolution_names_a_wrong_geometry():
+    x, packed = torch.randn(1, 3, 6, 6), torch.ops.quincunx.pack_convolution_weight(torch.randn(4, 3, 3, 3))
+    for geometry, message in (
+        ([], "geometry: expected .* 7, 11 or 15 numbers, got 0"),
+        ([4, 3, 3, 3, 1, 1, 0, 0, 1, 1], "got 10"),
+        ([4, 3, 3, 5, 1, 1, 0, 0, 1, 1, 1], "weight_shape, groups and transposed: expected those"),
+        ([4, 3, 3, 3, 0, 1, 0, 0, 1, 1, 1], "stride: expected 1 to"),
+        ([4, 3, 3, 3, 1, 1, 0, 0, 1, 1, 0], "weight_shape, groups and transposed: expected those"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.quincunx.packed_convolution(x, packed, None, geometry)
+
+
 def operator_calls():
     """Operator name and arguments, in both memory orders."""
     x, weight = torch.randn(2, 4, 6, 5), torch.randn(6, 2, 3, 3)
@@ -192,11 +219,12 @@ def operator_calls():
         ("convolution", (last, *transposed)),
         ("convolution", (line, torch.randn(5, 4, 3))),
         ("convolution", (x[:, :1], torch.randn(5, 1, 3, 3))),
+        ("packed_convolution", (last, packed, torch.randn(6), [*weight.shape, 2, 1, 1, 0, 1, 2, 2])),
         ("causal_convolution", (video, torch.randn(4, 3, 3, 1, 2), None, video[:, :, :2], [1], [0, 1])),
     ]
 
 
-@pytest.mark.parametrize("index", range(9))
+@pytest.mark.parametrize("index", range(10))
 def test_opcheck(index):
     name, arguments = operator_calls()[index]
     opcheck(getattr(torch.ops.quincunx, name).default, arguments)

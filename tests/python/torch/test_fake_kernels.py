@@ -96,7 +96,8 @@ def test_every_operator_of_models_has_one():
     others |= {"packed_linear_out", "pack_gated_weight", "gated_linear", "gram", "symmetric_polynomial"}
     others |= {"batched_gemm", "pack_grouped_weight", "grouped_linear"}
     # test_convolution.py checks those; the size takes no tensor.
-    others |= {"convolution", "causal_convolution", "pack_convolution_weight", "packed_convolution_weight_size"}
+    others |= {"convolution", "causal_convolution", "packed_convolution"}
+    others |= {"pack_convolution_weight", "packed_convolution_weight_size"}
     # test_decode_attention.py and the gradients in test_attention.py check those.
     others |= {"decode_attention", "paged_decode_attention"}
     others |= {"attention_backward", "variable_length_attention_backward"}

@@ -5,9 +5,9 @@ import pathlib
 from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Capability
 
-from . import collective_rows, init_rows, training_rows
+from . import collective_rows, init_rows, simulation_rows, training_rows
 
-_NO_SIMULATION = "there is no simulator of thousands of ranks"
+_NO_SIMULATION = "no measurement connects virtual ranks over real sockets"
 _NO_LARGE_JOB = "no measurement starts 64 ranks"
 _NO_FAULTS = "no measurement seeds faults; the tests do"
 
@@ -22,7 +22,7 @@ def check_ready(checkout: pathlib.Path) -> None:
 CAPABILITY = Capability(
     name="mccl",
     # The processes of two ranks serve all rows but the first, which needs fresh ones, and the last of another size.
-    tasks=(*init_rows.TASKS, *training_rows.TASKS, *collective_rows.TASKS),
+    tasks=(*init_rows.TASKS, *simulation_rows.TASKS, *training_rows.TASKS, *collective_rows.TASKS),
     unmeasured={
         "overlap": "no measurement injects work into the connecting thread",
         "start_64_ranks": _NO_LARGE_JOB,
@@ -34,7 +34,6 @@ CAPABILITY = Capability(
         "virtual_4096_ranks_connections": _NO_SIMULATION,
         "virtual_4096_ranks_fan_in": _NO_SIMULATION,
         "virtual_4096_ranks_bytes": _NO_SIMULATION,
-        "simulator_100000_ranks": _NO_SIMULATION,
         "all_reduce_8_bytes_cpp": "no measurement runs two ranks in C++",
         "each_op_1_mib_mpi": "the peers MPICH and Open MPI are not among those of `make bench-peers`",
         "all_reduce_64_mib_direct": "the backend allocates no tensors",

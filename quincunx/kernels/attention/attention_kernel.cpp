@@ -71,23 +71,6 @@ void FetchMask(const MaskRows& mask, int64_t first_row, int64_t rows, int64_t ke
   }
 }
 
-// Scores of all rows against the keys of a span of at most a key block, where some row of the tile sees them.
-void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
-  const int64_t panel_floats = kAttentionPanel * block.head_dim;
-  ForEachTileColumn(span.count, [&](int64_t key, int64_t panels) HWY_ATTR {
-    const Panels keys{block.packed_keys + (span.packed + key) * block.head_dim, panel_floats};
-    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
-      const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
-      if (key >= block.visible(row + rows - 1, span)) continue;
-      if (block.mask.is_present()) FetchMask(block.mask, row, rows, span.first + key, panels * kAttentionPanel);
-      WithTileSize(rows, panels, [&](auto r, auto p) HWY_ATTR {
-        ScoreTile<decltype(r)::kValue, decltype(p)::kValue>(buffers.query + row * block.head_dim, keys, block.head_dim,
-                                                            buffers.scores + row * kScoreStride + key, kScoreStride);
-      });
-    }
-  });
-}
-
 // bias[i] of the mask for vectors of scores; -inf hides.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBias(D d, const uint8_t* seen) {
@@ -118,22 +101,50 @@ int64_t MaskVectors(const T* mask, int64_t count, float* scores) {
   return i;
 }
 
-void MaskRow(const AttentionBlock& block, int64_t row, const KeySpan& span, float* scores) {
+// The mask of `count` keys from `first` of the span on, for one row.
+void MaskRow(const AttentionBlock& block, int64_t row, const KeySpan& span, int64_t first, int64_t count,
+             float* scores) {
   const TileTag d;
   const MaskRows& mask = block.mask;
-  const int64_t count = block.visible(row, span);
   int64_t done = 0;
   if (mask.key_order == nullptr && mask.key_stride == 1) {
-    const int64_t at = mask.row_offset(row) + span.first;
+    const int64_t at = mask.row_offset(row) + span.first + first;
     done =
         mask.seen != nullptr ? MaskVectors(mask.seen + at, count, scores) : MaskVectors(mask.bias + at, count, scores);
   }
   if (done == count) return;
   // Room for the last vector; what lies beyond `count` in it changes scores that nobody reads.
   HWY_ALIGN float bias[kAttentionKeyBlock] = {};
-  fill_mask_row(mask, row, span.first + done, count - done, bias);
+  fill_mask_row(mask, row, span.first + first + done, count - done, bias);
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; done + i < count; i += lanes) AddBias(d, hn::Load(d, bias + i), scores + done + i);
+}
+
+// The tile of scores of `rows` rows against the keys from `first` of the span on. Each tile meets its mask at once:
+// rows of a mask are often a power of two apart, and those of more tiles would push each other out of L2.
+HWY_NOINLINE void MaskTile(const AttentionBlock& block, int64_t row, int64_t rows, const KeySpan& span, int64_t first,
+                           int64_t width, float* scores) {
+  const int64_t count = std::min(width, span.count - first);
+  for (int64_t r = 0; r < rows; ++r) MaskRow(block, row + r, span, first, count, scores + r * kScoreStride);
+}
+
+// Scores of all rows against the keys of a span of at most a key block, where some row of the tile sees them.
+void ComputeScores(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
+  const int64_t panel_floats = kAttentionPanel * block.head_dim;
+  ForEachTileColumn(span.count, [&](int64_t key, int64_t panels) HWY_ATTR {
+    const Panels keys{block.packed_keys + (span.packed + key) * block.head_dim, panel_floats};
+    for (int64_t row = 0; row < block.num_rows; row += kTileRows) {
+      const int64_t rows = std::min<int64_t>(kTileRows, block.num_rows - row);
+      if (key >= block.visible(row + rows - 1, span)) continue;
+      if (block.mask.is_present()) FetchMask(block.mask, row, rows, span.first + key, panels * kAttentionPanel);
+      WithTileSize(rows, panels, [&](auto r, auto p) HWY_ATTR {
+        ScoreTile<decltype(r)::kValue, decltype(p)::kValue>(buffers.query + row * block.head_dim, keys, block.head_dim,
+                                                            buffers.scores + row * kScoreStride + key, kScoreStride);
+      });
+      if (block.mask.is_present())
+        MaskTile(block, row, rows, span, key, panels * kAttentionPanel, buffers.scores + row * kScoreStride + key);
+    }
+  });
 }
 
 void AccumulateValues(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
@@ -171,7 +182,6 @@ void WriteOutput(const AttentionBlock& block, const Buffers& buffers) {
 void AttendSpan(const AttentionBlock& block, const Buffers& buffers, const KeySpan& span) {
   ComputeScores(block, buffers, span);
   for (int64_t row = 0; row < block.num_rows; ++row) {
-    if (block.mask.is_present()) MaskRow(block, row, span, buffers.scores + row * kScoreStride);
     const int64_t last_of_tile = std::min(row / kTileRows * kTileRows + kTileRows, block.num_rows) - 1;
     WeighRow(buffers.scores + row * kScoreStride, block.visible(row, span), block.visible(last_of_tile, span),
              buffers.largest[row], buffers.sum[row], buffers.correction[row]);

@@ -98,11 +98,13 @@ void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const 
       const int64_t row = first_row(t, range.num_tiles, product.rows);
       const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
       if (product.upper_only && column + columns <= row) break;  // this tile and those below it
-      // The first tiles fetch a panel of the next group each.
+      // The first tiles fetch a panel of the next group each, the others the rows of A behind them.
       const int64_t next = panel + panels + (t - range.tile_begin);
       const bool fetches = t - range.tile_begin < panels && next < range.panel_end;
-      const float* next_panel =
-          fetches ? product.packed_b + next * panel_stride + inner.begin * kPanelColumns : nullptr;
+      const bool fetches_rows = panel == range.panel_begin && a.row_stride == inner.depth && t + 1 < range.tile_end;
+      const float* next_panel = fetches        ? product.packed_b + next * panel_stride + inner.begin * kPanelColumns
+                                : fetches_rows ? a.data + (row + rows - first) * a.row_stride
+                                               : nullptr;
       Tile tile{row, rows, column, columns, panels};
       // Panels that lie below the diagonal are left out, half of the group at a time.
       while (product.upper_only && tile.panels > 1 && tile.column_begin + tile.panels / 2 * kPanelColumns <= row) {

@@ -43,6 +43,7 @@ struct Call {
   // then outputs of all_to_all.
   std::vector<int64_t> counts;
 
+  bool operator==(const Call& other) const = default;
   bool reduces() const;
   bool rooted() const;
   // "all_reduce(float32[10], SUM)"

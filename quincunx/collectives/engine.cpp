@@ -194,6 +194,12 @@ void Engine::end(OperationPtr operation, Status status, int source_rank) {
   wake_waiters();
 }
 
+void Engine::use_doorbell(Doorbell& doorbell) {
+  Doorbell& before = *doorbell_;
+  doorbell_ = &doorbell;
+  before.ring();
+}
+
 void Engine::wake_waiters() {
   if (num_waiters_ > 0) waiters_.notify_all();
   if (driven_) doorbell_->ring();
@@ -213,7 +219,7 @@ void Engine::fail_all(const Status& status) {
 void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_point deadline) {
   const auto done = [&] {
     return operation != nullptr ? operation->is_completed()
-                                : active_operations_ == 0 || helper_must_yield_ || helper_stops_;
+                                : (active_operations_ == 0 && !has_unsent()) || helper_must_yield_ || helper_stops_;
   };
   Clock::time_point spin_until = Clock::now() + spin_;
   while (!done()) {
@@ -230,27 +236,29 @@ void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_po
       guard.lock().lock();
       continue;
     }
-    const uint32_t seen = doorbell_->announce();
+    Doorbell& doorbell = *doorbell_;
+    const uint32_t seen = doorbell.announce();
     if (poll() || done()) {
-      doorbell_->cancel();
+      doorbell.cancel();
       continue;
     }
     guard.lock().unlock();
-    doorbell_->sleep(seen, std::min<std::chrono::nanoseconds>(deadline - now, kLookAround));
+    doorbell.sleep(seen, std::min<std::chrono::nanoseconds>(deadline - now, kLookAround));
     guard.lock().lock();
   }
 }
 
 Status Engine::wait(OperationState& operation, milliseconds timeout) {
   if (!belongs_to_this_process()) return foreign_process_error();
-  const Clock::time_point deadline =
+  Clock::time_point deadline =
       timeout.count() > 0 ? std::min(Clock::now() + timeout, operation.deadline()) : operation.deadline();
   Guard guard(*this);
   while (!operation.is_completed()) {
     if (Clock::now() >= deadline) {
-      operation.group()->give_up(operation);
+      const auto again = operation.group()->give_up(operation.shared_from_this());
       flush();
-      break;
+      if (!again) break;
+      deadline = *again;
     }
     if (!driven_) {
       driven_ = true;
@@ -267,7 +275,7 @@ Status Engine::wait(OperationState& operation, milliseconds timeout) {
     waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
     --num_waiters_;
   }
-  if (active_operations_ > 0) wake_helper();
+  if (active_operations_ > 0 || has_unsent()) wake_helper();
   return operation.status();
 }
 
@@ -304,7 +312,7 @@ void Engine::run_helper() {
   Guard guard(*this);
   milliseconds nap = kHelperNap;
   while (!helper_stops_) {
-    if (active_operations_ > 0 && !driven_ && !helper_must_yield_) {
+    if ((active_operations_ > 0 || has_unsent()) && !driven_ && !helper_must_yield_) {
       driven_ = helper_drives_ = true;
       drive(guard, nullptr, Clock::time_point::max());
       driven_ = helper_drives_ = false;
@@ -325,14 +333,13 @@ void Engine::run_helper() {
     }
     if (helper_stops_) break;
     helper_sleeps_ = true;
-    helper_wakes_at_ = nap > kLongestHelperNap ? Clock::time_point::max() : Clock::now() + nap;
-    if (nap > kLongestHelperNap) {
-      helper_.wait(guard.lock());
-      nap = kHelperNap;
-    } else if (helper_.wait_for(guard.lock(), nap) == std::cv_status::no_timeout) {
+    helper_wakes_at_ = Clock::now() + nap;
+    if (helper_.wait_for(guard.lock(), nap) == std::cv_status::no_timeout) {
       nap = kHelperNap;
     } else {
-      nap *= 2;
+      nap = std::min(2 * nap, kLongestHelperNap);
+      // A rank that computes still answers peers that ask how far it is.
+      if (nap == kLongestHelperNap && !driven_) poll();
     }
     helper_sleeps_ = false;
   }
@@ -367,6 +374,14 @@ Status Engine::on_frame(int peer, const FrameHeader& header, std::span<const std
   }
   const auto found = groups_.find(header.group);
   if (found != groups_.end()) return found->second->on_frame(peer, header, payload);
+  if (header.kind == FrameKind::kProbe) {
+    FrameHeader answer;
+    answer.kind = FrameKind::kProbeAnswer;
+    answer.group = header.group;
+    answer.stream = closed_groups_.contains(header.group) ? 1 : 0;
+    post(peer, answer, {});
+    return ok_status();
+  }
   if (closed_groups_.contains(header.group)) return ok_status();
   if (num_early_frames_ >= kMaxEarlyFrames) return data_loss("too many frames for groups that this rank has not made");
   ++num_early_frames_;

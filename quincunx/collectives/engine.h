@@ -107,7 +107,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   void wake_waiters();
 
   // --- set-up, before any peer is attached ---
-  void use_doorbell(Doorbell& doorbell) { doorbell_ = &doorbell; }
+  // Where peers ring from now on; the one before must stay for whoever sleeps on it.
+  void use_doorbell(Doorbell& doorbell);
   void use_links(LinkProvider& provider) { provider_ = &provider; }
   void set_spin(std::chrono::nanoseconds spin) { spin_ = spin; }
   // The body of the helper thread: returns after stop_helper.

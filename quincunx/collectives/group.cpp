@@ -4,17 +4,28 @@
 
 namespace qx::collectives {
 
+namespace {
+
+int position_of(int world_rank, const std::vector<int>& members) {
+  const auto found = std::find(members.begin(), members.end(), world_rank);
+  return static_cast<int>(found - members.begin());
+}
+
+}  // namespace
+
 Group::Group(Engine& engine, uint64_t id, std::string name, std::vector<int> members)
     : engine_(engine),
       id_(id),
       name_(std::move(name)),
       members_(std::move(members)),
       rank_of_(static_cast<size_t>(engine.world_size()), -1),
+      rank_(position_of(engine.rank(), members_)),
       members_state_(members_.size()),
-      point_to_point_(*this) {
+      point_to_point_(*this),
+      children_(uses_tree() ? tree_children(rank_, size()) : std::vector<int>()),
+      below_(children_.size()) {
   for (size_t r = 0; r < members_.size(); ++r) {
     rank_of_[static_cast<size_t>(members_[r])] = static_cast<int>(r);
-    if (members_[r] == engine.rank()) rank_ = static_cast<int>(r);
   }
 }
 
@@ -26,12 +37,16 @@ void Group::enqueue(OperationPtr operation, std::unique_ptr<Exchange> exchange) 
 
 void Group::start_next() {
   if (queue_.empty() || announced_ || !failure_.ok()) return;
+  if (later_failure_ && queue_.front().operation->sequence >= later_failure_->sequence) {
+    return fail(later_failure_->status, false);
+  }
   for (int r = 0; r < size(); ++r) {
     const Engine::PeerState state = engine_.peer_state(world_rank(r));
     if (state == Engine::PeerState::kConnecting) return;
     // A rank that has entered this collective and left may have sent all that is needed.
-    if (is_lost(r) && !entry(r, queue_.front().operation->sequence).present) {
-      return fail(unavailable(queue_.front().operation->label() + ": " + describe_peer(r)), true);
+    if (is_lost(r) && !has_entered(r, queue_.front().operation->sequence)) {
+      return fail(unavailable(queue_.front().operation->label() + ": " + describe_peer(r)), true,
+                  queue_.front().operation->sequence);
     }
   }
   const OperationPtr& operation = queue_.front().operation;
@@ -41,6 +56,8 @@ void Group::start_next() {
   Entry& own = entry(rank_, current_sequence_);
   own.present = true;
   own.call = operation->description().call;
+  note_entered(members_state_[static_cast<size_t>(rank_)], current_sequence_, own.call.operation);
+  if (uses_tree()) return climb();
   const FrameHeader header = own.call.header(id_, current_sequence_);
   const auto counts = std::as_bytes(std::span(own.call.counts));
   for (int r = 0; r < size(); ++r) {
@@ -50,22 +67,40 @@ void Group::start_next() {
   begin_if_entered();
 }
 
-Status Group::on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
-  const uint64_t oldest = queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
-  if (header.sequence < oldest || header.sequence > oldest + 1) {
-    return data_loss("a call with sequence " + std::to_string(header.sequence) + ", expected " +
-                     std::to_string(oldest));
+void Group::note_entered(Member& member, uint64_t sequence, Operation operation) {
+  member.entered_any = true;
+  member.last_sequence = sequence;
+  member.last_operation = operation;
+}
+
+bool Group::has_entered(int rank, uint64_t sequence) const {
+  if (begun_ && sequence == current_sequence_) return true;
+  const Member& member = members_state_[static_cast<size_t>(rank)];
+  if (!uses_tree() || rank == rank_) return entry(rank, sequence).present;
+  if (member.entered_any && member.last_sequence >= sequence) return true;
+  for (size_t c = 0; c < children_.size(); ++c) {
+    const bool below = rank >= children_[c] && rank < tree_end(children_[c], size());
+    if (below) return below_[c][sequence % 2].is_complete;
   }
+  return false;
+}
+
+Status Group::check_sequence(const FrameHeader& header) const {
+  const uint64_t oldest = queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
+  if (header.sequence == oldest || header.sequence == oldest + 1) return ok_status();
+  return data_loss("a call with sequence " + std::to_string(header.sequence) + ", expected " + std::to_string(oldest));
+}
+
+Status Group::on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
+  if (uses_tree()) return data_loss("a call that did not come through the tree");
+  QX_RETURN_IF_ERROR(check_sequence(header));
   Entry& arrived = entry(rank, header.sequence);
   if (arrived.present) return data_loss("a second call with sequence " + std::to_string(header.sequence));
   arrived.present = true;
   arrived.call = call_from_frame(header, payload);
   const auto input = payload.subspan(size_t{header.num_counts} * 8);
   arrived.input.assign(input.begin(), input.end());
-  Member& member = members_state_[static_cast<size_t>(rank)];
-  member.entered_any = true;
-  member.last_sequence = header.sequence;
-  member.last_operation = arrived.call.operation;
+  note_entered(members_state_[static_cast<size_t>(rank)], header.sequence, arrived.call.operation);
   begin_if_entered();
   return ok_status();
 }
@@ -85,8 +120,12 @@ void Group::begin_if_entered() {
   if (!verdict.ok()) {
     return finish({verdict.code(), queue_.front().operation->label() + ": " + verdict.message()});
   }
+  begin(inputs);
+}
+
+void Group::begin(std::span<const std::span<const std::byte>> inlined) {
   begun_ = true;
-  const Status status = queue_.front().exchange->begin(inputs);
+  const Status status = queue_.front().exchange->begin(inlined);
   if (!status.ok()) return fail(status, true);
   send_credits();
   for (int r = 0; r < size(); ++r) {
@@ -113,29 +152,24 @@ void Group::finish(Status status) {
     used.present = false;
     used.input.clear();
   }
-  announced_ = begun_ = false;
+  for (auto& text : below_) text[current_sequence_ % 2] = {};
+  verdict_ = {};
+  announced_ = begun_ = climbed_ = probing_ = false;
+  expired_.reset();
   engine_.end(std::move(done.operation), std::move(status));
   start_next();
 }
 
-void Group::fail(const Status& status, bool tell_peers) {
+void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
   if (!failure_.ok()) return;
   const bool aborted = status.code() == StatusCode::kAborted;
   failure_ = {aborted ? StatusCode::kAborted : StatusCode::kFailedPrecondition,
               "group '" + name_ + "' takes no further operations: " + status.message()};
-  if (tell_peers) {
-    FrameHeader header;
-    header.kind = FrameKind::kFail;
-    header.group = id_;
-    header.status_code = static_cast<uint8_t>(status.code());
-    const std::string text = status.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank_) engine_.post(world_rank(r), header, std::as_bytes(std::span(text)));
-    }
-  }
+  if (tell_peers) tell_failure(-1, status, rank_, sequence);
   std::deque<Pending> queue = std::move(queue_);
   queue_.clear();
-  announced_ = begun_ = false;
+  announced_ = begun_ = probing_ = false;
+  expired_.reset();
   for (Pending& pending : queue) {
     engine_.release(pending.exchange.get());
     engine_.end(std::move(pending.operation), status);
@@ -144,13 +178,30 @@ void Group::fail(const Status& status, bool tell_peers) {
   if (tell_peers) engine_.flush();
 }
 
+void Group::on_fail(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
+  if (!failure_.ok() || later_failure_) return;
+  const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
+  const auto given = static_cast<StatusCode>(header.status_code);
+  const StatusCode code = given == StatusCode::kOk ? StatusCode::kInternal : given;
+  if (uses_tree()) {
+    tell_failure(rank, {code, text}, header.root_or_tag, header.sequence);
+    engine_.flush();
+  }
+  const Status told(code, "rank " + std::to_string(header.root_or_tag) + " reported: " + text);
+  const uint64_t oldest = queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
+  const bool has_come = header.sequence == 0 || (!queue_.empty() && oldest >= header.sequence);
+  if (has_come || oldest > header.sequence) return fail(told, false);
+  later_failure_ = LaterFailure{told, header.sequence};
+}
+
 void Group::close() {
   FrameHeader header;
   header.kind = FrameKind::kGoodbye;
   header.group = id_;
+  header.sequence = next_sequence_;
   const bool idle = failure_.ok() && queue_.empty();
   for (int r = 0; r < size() && idle; ++r) {
-    if (r != rank_) engine_.post(world_rank(r), header, {});
+    if (r != rank_ && engine_.has_link(world_rank(r))) engine_.post(world_rank(r), header, {});
   }
   fail(aborted("the communicator was destroyed"), !idle);
   engine_.flush();
@@ -162,29 +213,19 @@ bool Group::is_lost(int rank) const {
          engine_.peer_state(world_rank(rank)) == Engine::PeerState::kLost;
 }
 
-void Group::give_up(const OperationState& operation) {
-  const auto waited =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - operation.description().started);
-  std::string text =
-      operation.label() + " timed out after " + std::to_string(waited.count()) + " ms on rank " + std::to_string(rank_);
-  const Operation kind = operation.description().call.operation;
-  if (kind == Operation::kSend || kind == Operation::kRecv) {
-    const int peer = operation.description().peer;
-    text += kind == Operation::kSend ? ", waiting for the receive of " : ", waiting for the send of ";
-    text += peer < 0 ? "any rank" : describe_peer(peer);
-    return fail(deadline_exceeded(std::move(text)), true);
+void Group::tell_failure(int except, const Status& status, int origin, uint64_t sequence) {
+  FrameHeader header;
+  header.kind = FrameKind::kFail;
+  header.group = id_;
+  header.status_code = static_cast<uint8_t>(status.code());
+  header.root_or_tag = origin;
+  header.sequence = sequence;
+  const std::string text = status.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
+  for (int r = 0; r < size(); ++r) {
+    // In a large group every rank tells those that it has links to, and they tell others.
+    const bool told = !uses_tree() || is_neighbour(r) || engine_.has_link(world_rank(r));
+    if (r != rank_ && r != except && told) engine_.post(world_rank(r), header, std::as_bytes(std::span(text)));
   }
-  if (!queue_.empty() && queue_.front().operation.get() != &operation) {
-    text += ", queued behind " + queue_.front().operation->label();
-  }
-  fail(deadline_exceeded(text + ", waiting for " + waiting_for()), true);
-}
-
-void Group::expire(Clock::time_point now) {
-  for (const Pending& pending : queue_) {
-    if (pending.operation->deadline() <= now) return give_up(*OperationPtr(pending.operation));
-  }
-  if (const OperationPtr late = point_to_point_.first_expired(now)) give_up(*late);
 }
 
 void Group::on_peer_up(int world_rank) {
@@ -195,7 +236,11 @@ void Group::on_peer_up(int world_rank) {
 
 bool Group::needs(int rank) const {
   if (queue_.empty()) return false;
-  if (!announced_ || !entry(rank, current_sequence_).present) return true;
+  if (!announced_) return true;
+  // Through a tree the verdict may be on its way though a rank that this one has no link to is gone.
+  if (uses_tree() && !begun_)
+    return rank == tree_parent(rank_) || (is_neighbour(rank) && !has_entered(rank, current_sequence_));
+  if (!has_entered(rank, current_sequence_)) return true;
   const Exchange& exchange = *queue_.front().exchange;
   return begun_ && (exchange.missing_from(rank) > 0 || exchange.unsent_to(rank) > 0);
 }
@@ -203,7 +248,9 @@ bool Group::needs(int rank) const {
 void Group::on_peer_lost(int world_rank) {
   const int rank = group_rank(world_rank);
   if (rank < 0 || !failure_.ok()) return;
-  if (needs(rank)) return fail(unavailable(queue_.front().operation->label() + ": " + describe_peer(rank)), true);
+  if (needs(rank))
+    return fail(unavailable(queue_.front().operation->label() + ": " + describe_peer(rank)), true,
+                queue_.front().operation->sequence);
   point_to_point_.on_peer_lost(rank);
 }
 
@@ -211,18 +258,18 @@ Status Group::on_frame(int world_rank, const FrameHeader& header, std::span<cons
   const int rank = group_rank(world_rank);
   if (rank < 0) return data_loss("a frame for group '" + name_ + "' from a rank that is no member");
   switch (header.kind) {
-    case FrameKind::kFail: {
-      const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
-      const auto code = static_cast<StatusCode>(header.status_code);
-      fail({code == StatusCode::kOk ? StatusCode::kInternal : code,
-            "rank " + std::to_string(rank) + " reported: " + text},
-           false);
-      return ok_status();
-    }
-    case FrameKind::kGoodbye:
-      members_state_[static_cast<size_t>(rank)].left = true;
+    case FrameKind::kFail: on_fail(rank, header, payload); return ok_status();
+    case FrameKind::kGoodbye: {
+      Member& member = members_state_[static_cast<size_t>(rank)];
+      member.left = true;
+      if (header.sequence > 0) note_entered(member, header.sequence - 1, member.last_operation);
       on_peer_lost(world_rank);
       return ok_status();
+    }
+    case FrameKind::kCalls: return failure_.ok() ? on_calls(rank, header, payload) : ok_status();
+    case FrameKind::kVerdict: return failure_.ok() ? on_verdict(rank, header, payload) : ok_status();
+    case FrameKind::kProbe: answer_probe(rank); return ok_status();
+    case FrameKind::kProbeAnswer: on_probe_answer(rank, header); return ok_status();
     case FrameKind::kCall: return failure_.ok() ? on_call(rank, header, payload) : ok_status();
     case FrameKind::kCredit:
       if (begun_ && header.sequence == current_sequence_) queue_.front().exchange->add_credit(rank, header.count);
@@ -288,48 +335,6 @@ std::optional<OutgoingFrame> Group::next_frame(int world_rank) {
     }
   }
   return point_to_point_.next_frame(rank);
-}
-
-std::string Group::describe_peer(int rank) const {
-  const int world = world_rank(rank);
-  const std::string name = "rank " + std::to_string(rank);
-  switch (engine_.peer_state(world)) {
-    case Engine::PeerState::kConnecting: return name + " (not connected: " + engine_.peer_text(world) + ")";
-    case Engine::PeerState::kLost: return name + " (" + engine_.peer_text(world) + ")";
-    default: break;
-  }
-  return members_state_[static_cast<size_t>(rank)].left ? name + " (has destroyed its communicator)" : name;
-}
-
-std::string Group::state_of(int rank) const {
-  if (is_lost(rank) || engine_.peer_state(world_rank(rank)) != Engine::PeerState::kUp) return describe_peer(rank);
-  const std::string name = "rank " + std::to_string(rank);
-  const Member& member = members_state_[static_cast<size_t>(rank)];
-  if (announced_ && entry(rank, current_sequence_).present) {
-    return name + " (entered, " + std::to_string(queue_.front().exchange->missing_from(rank)) + " bytes to come, " +
-           std::to_string(queue_.front().exchange->unsent_to(rank)) + " to go)";
-  }
-  if (!member.entered_any) return name + " (connected, has entered no operation)";
-  return name + " (not entered; its last was " + std::string(operation_name(member.last_operation)) + " #" +
-         std::to_string(member.last_sequence) + ")";
-}
-
-std::string Group::waiting_for() const {
-  std::vector<int> late;
-  for (const bool entered_too : {false, true}) {
-    for (int r = 0; r < size(); ++r) {
-      if (r == rank_) continue;
-      const bool up = engine_.peer_state(world_rank(r)) == Engine::PeerState::kUp;
-      const bool entered = announced_ && entry(r, current_sequence_).present;
-      // Before all are connected nobody announces anything: only connections tell who is late.
-      const bool is_late = entered_too ? needs(r) : !up || (announced_ && !entered);
-      if (is_late) late.push_back(r);
-    }
-    if (!late.empty()) break;
-  }
-  std::string text;
-  for (const int r : late) text += (text.empty() ? "" : ", ") + state_of(r);
-  return text.empty() ? "its own turn" : text;
 }
 
 }  // namespace qx::collectives

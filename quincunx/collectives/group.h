@@ -1,12 +1,17 @@
 // One group of ranks on this rank: its collectives in order, its point-to-point messages, and what is known of its
-// members. All methods are called under the engine's lock.
+// members. In a small group every rank tells its call to every other; in a large one the calls are gathered up a tree,
+// and the verdict comes down. All methods are called under the engine's lock.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "quincunx/collectives/algorithms/call_tree.h"
 #include "quincunx/collectives/algorithms/exchange.h"
 #include "quincunx/collectives/engine.h"
 #include "quincunx/collectives/operation_state.h"
@@ -34,11 +39,13 @@ class Group {
   const Status& failure() const { return failure_; }
   int64_t bytes_read_in_place() const { return bytes_read_in_place_; }
   // Ends all operations. The peers are told, so that they need not wait for their own deadline.
-  void fail(const Status& status, bool tell_peers);
+  // They first end what comes before `sequence`, the collective that has failed; 0: nothing.
+  void fail(const Status& status, bool tell_peers, uint64_t sequence = 0);
   // This rank's communicator is destroyed: ends what is open and tells the peers.
   void close();
-  // The operation's waiter has run out of time.
-  void give_up(const OperationState& operation);
+  // The operation's waiter has run out of time. nullopt: the operation has failed. Else the members of a large group
+  // are being asked how far they are: to be called again at that time.
+  std::optional<Clock::time_point> give_up(const OperationPtr& operation);
   void expire(Clock::time_point now);
 
   void on_peer_up(int world_rank);
@@ -71,6 +78,13 @@ class Group {
     bool left = false;  // destroyed its communicator of this group
     uint64_t last_sequence = 0;
     Operation last_operation = Operation::kBarrier;
+    bool asked = false;  // by a probe
+    bool answered = false;
+  };
+  // A text that comes in several frames.
+  struct LongText {
+    std::vector<std::byte> bytes;
+    bool is_complete = false;
   };
 
   int group_rank(int world_rank) const { return rank_of_[static_cast<size_t>(world_rank)]; }
@@ -95,6 +109,34 @@ class Group {
   std::string waiting_for() const;
   std::string state_of(int rank) const;
   bool needs(int rank) const;
+  // The rank is known to have entered this operation; false where that is not known.
+  bool has_entered(int rank, uint64_t sequence) const;
+  void note_entered(Member& member, uint64_t sequence, Operation operation);
+  // The verdict is good: data moves directly between the ranks.
+  void begin(std::span<const std::span<const std::byte>> inlined);
+  Status check_sequence(const FrameHeader& header) const;
+
+  // --- the tree of a large group
+  bool uses_tree() const { return size() > kLargestFlatGroup; }
+  // Hands the calls of this rank and those below it to the parent, when all are there.
+  void climb();
+  void judge(std::span<const GatheredCall> calls);
+  Status on_calls(int rank, const FrameHeader& header, std::span<const std::byte> payload);
+  Status on_verdict(int rank, const FrameHeader& header, std::span<const std::byte> payload);
+  void send_verdict(StatusCode code, bool with_results, std::string_view text, const TreeResult* result);
+  void take_verdict(const TreeResult& result);
+  void post_long(int rank, FrameHeader header, std::span<const std::byte> text);
+  static Status take_piece(const FrameHeader& header, std::span<const std::byte> payload, LongText& text);
+  bool is_neighbour(int rank) const;
+
+  // --- the end of a wait
+  void conclude(const OperationState& operation);
+  void probe();
+  bool all_answered() const;
+  void answer_probe(int rank);
+  void on_probe_answer(int rank, const FrameHeader& header);
+  void tell_failure(int except, const Status& status, int origin, uint64_t sequence);
+  void on_fail(int rank, const FrameHeader& header, std::span<const std::byte> payload);
 
   Engine& engine_;
   const uint64_t id_;
@@ -110,6 +152,20 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
+  const std::vector<int> children_;             // in the tree
+  std::vector<std::array<LongText, 2>> below_;  // what they sent, by sequence
+  LongText verdict_;
+  bool climbed_ = false;  // the calls below are the parent's
+  // Of the operation that has run out of time, while the members are asked.
+  OperationPtr expired_;
+  Clock::time_point expired_at_;
+  bool probing_ = false;
+  // A peer's failure in a later collective than this rank's: the one before may still end well.
+  struct LaterFailure {
+    Status status;
+    uint64_t sequence = 0;
+  };
+  std::optional<LaterFailure> later_failure_;
   int64_t bytes_read_in_place_ = 0;
 };
 

@@ -17,7 +17,7 @@ class Engine;
 class Group;
 using Clock = std::chrono::steady_clock;
 
-class OperationState final : public Work {
+class OperationState final : public Work, public std::enable_shared_from_this<OperationState> {
  public:
   // What an operation is, before it has begun.
   struct Description {
@@ -39,6 +39,8 @@ class OperationState final : public Work {
 
   // Under the engine's lock. Returns the callback, to be called without it.
   std::function<void(const Status&)> end(Status status, int source_rank = -1);
+  // Under the engine's lock, once the operation has its sequence number: the flight recorder keeps it from now on.
+  void record();
   // "all_reduce #3 of group 'default' (4096 bytes)"
   std::string label() const;
   Clock::time_point deadline() const { return description_.started + description_.timeout; }
@@ -51,6 +53,7 @@ class OperationState final : public Work {
   const std::shared_ptr<Engine> engine_;
   Group* const group_ = nullptr;  // outlives the operation until it has ended
   const Description description_;
+  uint64_t ticket_ = 0;  // of the flight recorder
   std::atomic<bool> ended_{false};
   Status status_;
   int source_rank_ = -1;

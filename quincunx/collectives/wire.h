@@ -36,8 +36,12 @@ enum class FrameKind : uint8_t {
   kOfferRefused,  // it cannot: they are to be sent
   kReady,         // count: bytes of an offered stream 1 that are there
   kTaken,         // an offered stream has been read
+  kCalls,         // the calls of a large group's ranks, up its tree; count: bytes of all frames together
+  kVerdict,       // what the root of the tree made of them, down again; stream 1: with the results
+  kProbe,         // asks how many operations of the group the receiver has entered
+  kProbeAnswer,   // sequence: so many; operation: the last one; stream 1: its communicator is destroyed
 };
-inline constexpr FrameKind kLastFrameKind = FrameKind::kTaken;
+inline constexpr FrameKind kLastFrameKind = FrameKind::kProbeAnswer;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kData;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "quincunx/collectives/algorithms/call_tree.h"
+
 namespace qx::collectives {
 namespace {
 
@@ -27,7 +29,12 @@ Range slice_of(int64_t size_bytes, int rank, int world_size) {
 }  // namespace
 
 Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buffer> outputs, int rank, int world_size)
-    : call_(call), rank_(rank), world_size_(world_size), peers_(static_cast<size_t>(world_size)) {
+    : call_(call),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      rank_(rank),
+      world_size_(world_size),
+      peers_(static_cast<size_t>(world_size)) {
   const auto each_peer = [&](auto&& act) {
     for (int p = 0; p < world_size; ++p) {
       if (p != rank) act(p, static_cast<size_t>(p));
@@ -38,48 +45,48 @@ Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buf
   switch (call.operation) {
     case Operation::kBroadcast:
       if (is_root)
-        each_peer([&](int p, size_t) { send(p, inputs[0]); });
+        each_peer([&](int p, size_t) { send(p, inputs_[0]); });
       else
-        receive_into(call.root, inputs[0]);
+        receive_into(call.root, inputs_[0]);
       break;
-    case Operation::kAllReduce: plan_all_reduce(inputs[0]); break;
+    case Operation::kAllReduce: plan_all_reduce(inputs_[0]); break;
     case Operation::kReduce:
       if (is_root)
-        plan_reduction(inputs[0], bytes_of(outputs[0]));
+        plan_reduction(inputs_[0], bytes_of(outputs_[0]));
       else
-        send(call.root, inputs[0]);
+        send(call.root, inputs_[0]);
       break;
     case Operation::kAllGather:
       each_peer([&](int p, size_t i) {
-        send(p, inputs[0]);
-        receive_into(p, outputs[i]);
+        send(p, inputs_[0]);
+        receive_into(p, outputs_[i]);
       });
-      copy_own(inputs[0], outputs[own]);
+      copy_own(inputs_[0], outputs_[own]);
       break;
     case Operation::kGather:
       if (!is_root)
-        send(call.root, inputs[0]);
+        send(call.root, inputs_[0]);
       else
-        each_peer([&](int p, size_t i) { receive_into(p, outputs[i]); });
-      if (is_root) copy_own(inputs[0], outputs[own]);
+        each_peer([&](int p, size_t i) { receive_into(p, outputs_[i]); });
+      if (is_root) copy_own(inputs_[0], outputs_[own]);
       break;
     case Operation::kScatter:
       if (!is_root)
-        receive_into(call.root, outputs[0]);
+        receive_into(call.root, outputs_[0]);
       else
-        each_peer([&](int p, size_t i) { send(p, inputs[i]); });
-      if (is_root) copy_own(inputs[own], outputs[0]);
+        each_peer([&](int p, size_t i) { send(p, inputs_[i]); });
+      if (is_root) copy_own(inputs_[own], outputs_[0]);
       break;
     case Operation::kReduceScatter:
-      each_peer([&](int p, size_t i) { send(p, inputs[i]); });
-      plan_reduction(inputs[own], bytes_of(outputs[0]));
+      each_peer([&](int p, size_t i) { send(p, inputs_[i]); });
+      plan_reduction(inputs_[own], bytes_of(outputs_[0]));
       break;
     case Operation::kAllToAll:
       each_peer([&](int p, size_t i) {
-        send(p, inputs[i]);
-        receive_into(p, outputs[i]);
+        send(p, inputs_[i]);
+        receive_into(p, outputs_[i]);
       });
-      copy_own(inputs[own], outputs[own]);
+      copy_own(inputs_[own], outputs_[own]);
       break;
     default: break;
   }
@@ -118,7 +125,8 @@ void Exchange::plan_reduction(const Buffer& own, std::byte* output) {
 
 void Exchange::plan_all_reduce(const Buffer& buffer) {
   const int64_t size = buffer.size_bytes();
-  if (size <= kInlineBytes || world_size_ == 1) {
+  // Only where inputs travel with the calls: the reduction overwrites what is sent.
+  if ((size <= kInlineBytes && world_size_ <= kLargestFlatGroup) || world_size_ == 1) {
     for (int p = 0; p < world_size_; ++p) {
       if (p != rank_) send(p, buffer);
     }
@@ -154,7 +162,7 @@ Status Exchange::begin(std::span<const std::span<const std::byte>> inlined) {
     std::memmove(copy_to_.data, copy_from_.data, static_cast<size_t>(copy_from_.size_bytes()));
   }
   const int64_t before = reducer_ ? reducer_->reduced_bytes() : 0;
-  for (int p = 0; p < world_size_; ++p) {
+  for (int p = 0; p < world_size_ && !inlined.empty(); ++p) {
     if (p == rank_) continue;
     Peer& peer = peers_[static_cast<size_t>(p)];
     if (peer.out[0].size <= kInlineBytes) {

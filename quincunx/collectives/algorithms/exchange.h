@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "quincunx/collectives/algorithms/gathered_calls.h"
 #include "quincunx/collectives/algorithms/reducer.h"
 #include "quincunx/collectives/call.h"
 #include "quincunx/collectives/transport/link.h"
@@ -28,9 +29,14 @@ class Exchange {
 
   // What travels with the call to this peer; empty where the input is larger than kInlineBytes.
   std::span<const std::byte> inline_input(int peer) const;
-  // All ranks have entered with matching calls: moves what stays on this rank. `inlined[r]` came with rank r's call.
-  // kDataLoss where its size is not the call's.
+  // All ranks have entered with matching calls: moves what stays on this rank. `inlined[r]` came with rank r's call;
+  // none at all where nothing did. kDataLoss where its size is not the call's.
   Status begin(std::span<const std::span<const std::byte>> inlined);
+
+  // --- through the tree of a large group: see gathered_calls.h
+  std::vector<std::byte> input_for_tree() const;
+  // Writes the outputs. kDataLoss where the sizes are not the call's.
+  Status take_result(const TreeResult& result);
 
   struct Chunk {
     uint8_t stream = 0;
@@ -108,6 +114,7 @@ class Exchange {
   void announce(int peer);
 
   Call call_;
+  std::vector<Buffer> inputs_, outputs_;
   int rank_;
   int world_size_;
   std::vector<Peer> peers_;

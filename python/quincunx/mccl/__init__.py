@@ -11,7 +11,8 @@ import atexit
 import torch.distributed as dist
 
 from quincunx.mccl._extension import load
-from quincunx.mccl._groups import Options, Progress, create, progress, ready, statistics, wait_ready
+from quincunx.mccl._groups import Options, Progress, create, flight_recorder, progress, ready, statistics, wait_ready
+from quincunx.mccl._rendezvous import init_from_environment, open_store, rendezvous_handler
 from quincunx.mccl._torch_functions import extend_torch_functions, restore_torch_functions
 
 CollectiveTimeoutError = load().CollectiveTimeoutError
@@ -21,6 +22,9 @@ __all__ = [
     "Options",
     "Progress",
     "extend_torch_functions",
+    "flight_recorder",
+    "init_from_environment",
+    "open_store",
     "progress",
     "ready",
     "restore_torch_functions",
@@ -29,6 +33,7 @@ __all__ = [
 ]
 
 dist.Backend.register_backend("mccl", create, extended_api=True, devices=["cpu"])
+dist.register_rendezvous_handler("mccl", rendezvous_handler)
 extend_torch_functions()
 # Groups that the user has not destroyed have threads, which must end before the interpreter does.
 atexit.register(load().shutdown_all)

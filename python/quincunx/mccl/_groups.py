@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from quincunx.mccl._environment import restart_generation
 from quincunx.mccl._extension import load
 
 
@@ -56,11 +57,6 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
     return backend
 
 
-def _generation() -> str:
-    """The number of restarts under torchrun, where all ranks agree on it: each node counts its own."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "") if os.environ.get("GROUP_WORLD_SIZE") == "1" else ""
-
-
 def create(options: Any, pg_options: Options | None) -> Any:
     """Called by torch for each new group. A group of members of an mccl default group uses that one's connections."""
     if pg_options is not None and not isinstance(pg_options, Options):
@@ -72,7 +68,7 @@ def create(options: Any, pg_options: Options | None) -> Any:
     native = load().Options()
     native.rank, native.world_size = options.group_rank, options.group_size
     native.group_name = options.group_id
-    native.generation = _generation()
+    native.generation = restart_generation(os.environ)
     native.timeout = options.timeout
     native.interface_address = pg_options.interface_address
     native.allow_shared_memory = pg_options.allow_shared_memory
@@ -84,10 +80,19 @@ def ready(group: dist.ProcessGroup | None = None) -> bool:
     return _backend_of(group).ready()
 
 
-def wait_ready(group: dist.ProcessGroup | None = None, *, timeout: datetime.timedelta) -> None:
-    """Waits until the group has connected. CollectiveTimeoutError names the ranks that are missing."""
+def wait_ready(group: dist.ProcessGroup | None = None, timeout: datetime.timedelta | float | None = None) -> None:
+    """Waits until the group has connected, at most `timeout` (seconds, where it is a number) or the group's own.
+
+    CollectiveTimeoutError names the ranks that are missing.
+    """
+    if timeout is None:
+        timeout = _backend_of(group).options._timeout
+    elif isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        timeout = datetime.timedelta(seconds=timeout)
     if not isinstance(timeout, datetime.timedelta):
-        raise TypeError(f"timeout: expected a datetime.timedelta, got {type(timeout).__name__}")
+        raise TypeError(f"timeout: expected a datetime.timedelta or seconds, got {type(timeout).__name__}")
+    if timeout <= datetime.timedelta(0):
+        raise ValueError(f"timeout: must be positive, got {timeout}")
     _backend_of(group).wait_ready(timeout)
 
 
@@ -99,3 +104,13 @@ def progress(group: dist.ProcessGroup | None = None) -> Progress:
 def statistics(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     """Calls and bytes by operation since the group was made."""
     return json.loads(_backend_of(group).statistics_json())
+
+
+def flight_recorder(*, format: str = "json") -> dict[str, Any]:
+    """The last 2,000 operations of this process, in all its groups: "json" as records, "chrome_trace" as a time line.
+
+    json.dump of a "chrome_trace" is a file for chrome://tracing and Perfetto.
+    """
+    if format not in ("json", "chrome_trace"):
+        raise ValueError(f'format: expected "json" or "chrome_trace", got {format!r}')
+    return json.loads(load().flight_recorder(format == "chrome_trace"))

@@ -50,7 +50,7 @@ Result<std::shared_ptr<NetworkStore>> NetworkStore::open(const Options& options)
   const uint64_t job_id = hash_text(generation + "/" + std::to_string(options.world_size));
   auto connections = std::make_shared<StoreConnections>(options, job_id);
   QX_RETURN_IF_ERROR(connections->start());
-  return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections)));
+  return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections), place + "/" + generation));
 }
 
 NetworkStore::~NetworkStore() { connections_->cancel(); }

@@ -43,6 +43,9 @@ class NetworkStore : public Store {
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
 
+  // Of the place and the start of the job.
+  std::string identity() override { return identity_; }
+
   // Ends all operations that wait, and every later one, with kAborted.
   void cancel();
   // The one that this process serves at, for a job whose port the system chose; 0 elsewhere.
@@ -51,8 +54,10 @@ class NetworkStore : public Store {
   size_t num_served_connections() const;
 
  private:
-  explicit NetworkStore(std::shared_ptr<StoreConnections> connections) : connections_(std::move(connections)) {}
+  NetworkStore(std::shared_ptr<StoreConnections> connections, std::string identity)
+      : connections_(std::move(connections)), identity_(std::move(identity)) {}
   const std::shared_ptr<StoreConnections> connections_;
+  const std::string identity_;
 };
 
 }  // namespace qx::collectives

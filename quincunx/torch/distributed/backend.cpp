@@ -22,8 +22,8 @@ LiveBackends& live_backends() {
 }
 
 c10::intrusive_ptr<McclBackend> make_backend(std::shared_ptr<collectives::Communicator> communicator,
-                                             std::shared_ptr<StoreAdapter> store) {
-  auto backend = c10::make_intrusive<McclBackend>(std::move(communicator), std::move(store));
+                                             StoreLease lease) {
+  auto backend = c10::make_intrusive<McclBackend>(std::move(communicator), std::move(lease));
   LiveBackends& live = live_backends();
   std::lock_guard lock(live.mutex);
   std::erase_if(live.list, [](const auto& weak) { return weak.expired(); });
@@ -44,7 +44,9 @@ c10::intrusive_ptr<McclBackend> McclBackend::create(c10::intrusive_ptr<c10d::Sto
   auto adapter = std::make_shared<StoreAdapter>(std::move(store), options);
   auto communicator = collectives::Communicator::create(options, adapter);
   throw_if_error(communicator.status());
-  return make_backend(*std::move(communicator), std::move(adapter));
+  // The last group over these connections ends the waiting for others before it ends them.
+  StoreLease lease(adapter.get(), [adapter](StoreAdapter* store) { store->cancel(); });
+  return make_backend(*std::move(communicator), std::move(lease));
 }
 
 void McclBackend::shutdown_all() {
@@ -60,10 +62,10 @@ void McclBackend::shutdown_all() {
   for (auto backend = backends.rbegin(); backend != backends.rend(); ++backend) (*backend)->shutdown();
 }
 
-McclBackend::McclBackend(std::shared_ptr<collectives::Communicator> communicator, std::shared_ptr<StoreAdapter> store)
+McclBackend::McclBackend(std::shared_ptr<collectives::Communicator> communicator, StoreLease lease)
     : Backend(communicator->options().rank, communicator->options().world_size),
       communicator_(std::move(communicator)),
-      store_(std::move(store)),
+      lease_(std::move(lease)),
       options_(c10::make_intrusive<Options>("mccl", communicator_->options().timeout)),
       process_id_(getpid()) {
   options_->group_name = communicator_->options().group_name;
@@ -103,7 +105,8 @@ c10::intrusive_ptr<McclBackend> McclBackend::split_members(const std::vector<int
   auto child = group->split(ranks, repetition == 0 ? name : name + "~" + std::to_string(repetition));
   throw_if_error(child.status());
   if (timeout.count() > 0) child.value()->set_timeout(timeout);
-  return make_backend(*std::move(child), store_);
+  std::lock_guard lock(mutex_);
+  return make_backend(*std::move(child), lease_);
 }
 
 c10::intrusive_ptr<c10d::Backend> McclBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/,
@@ -112,21 +115,33 @@ c10::intrusive_ptr<c10d::Backend> McclBackend::split(const c10::intrusive_ptr<c1
   return split_members(ranks, opts->group_name, opts->timeout);
 }
 
-void McclBackend::abort() {
-  const auto group = communicator();
-  store_->cancel();
-  group->abort("abort() was called on rank " + std::to_string(rank_));
+c10::intrusive_ptr<c10d::Backend> McclBackend::shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
+                                                      const c10::intrusive_ptr<Options>& opts_override) {
+  constexpr int kAbortFirst = 1;
+  std::vector<int> members;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), rank) == ranks_to_exclude.end()) {
+      members.push_back(rank);
+    }
+  }
+  if ((flags & kAbortFirst) != 0) communicator()->abort("the group is to be shrunk");
+  const auto timeout = opts_override ? opts_override->timeout : options_->timeout;
+  auto shrunk = split_members(members, options_->group_name + "/shrunk", timeout);
+  if (!shrunk) throw_status(invalid_argument("ranks_to_exclude: this rank is among them, and has no part in the rest"));
+  return shrunk;
 }
+
+void McclBackend::abort() { communicator()->abort("abort() was called on rank " + std::to_string(rank_)); }
 
 void McclBackend::shutdown() {
   std::shared_ptr<collectives::Communicator> group;
   {
     std::lock_guard lock(mutex_);
     group = std::move(communicator_);
+    lease_.reset();
   }
   if (!group) return;
   const bool forked = getpid() != process_id_;
-  if (!forked) store_->cancel();
   release(std::move(group), forked);
   if (!forked) pool_->stop();
   release(pool_, forked);

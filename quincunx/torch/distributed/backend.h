@@ -1,6 +1,7 @@
 // The c10d backend "mccl": checks tensors, passes them as buffers to a communicator, and returns its work.
 //   backend.cpp         life of a group, timeouts, splitting
 //   collectives.cpp     one tensor or one list a rank
+//   allocation.cpp      tensors in memory that ranks share
 //   coalesced.cpp       several operations as one
 //   point_to_point.cpp  send and recv
 //   sparse.cpp          all_reduce of sparse tensors
@@ -26,6 +27,9 @@ using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 using TensorList = std::vector<at::Tensor>;
 using TensorLists = std::vector<TensorList>;
 
+// Held by all groups over the same connections.
+using StoreLease = std::shared_ptr<StoreAdapter>;
+
 class McclBackend : public c10d::Backend {
  public:
   // Returns at once: the communicator connects in its own thread.
@@ -34,8 +38,10 @@ class McclBackend : public c10d::Backend {
   // Shuts down every group that still lives, before the interpreter goes.
   static void shutdown_all();
 
-  McclBackend(std::shared_ptr<collectives::Communicator> communicator, std::shared_ptr<StoreAdapter> store);
+  McclBackend(std::shared_ptr<collectives::Communicator> communicator, StoreLease lease);
   ~McclBackend() override;
+  // The last owner has gone; the list of live groups may still keep the memory.
+  void release_resources() override { shutdown(); }
 
   // The group itself; RuntimeError after shutdown and in a forked child.
   std::shared_ptr<collectives::Communicator> communicator() const;
@@ -49,12 +55,20 @@ class McclBackend : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
+  bool supportsShrinking() const override { return true; }
+  // The group of the other ranks over the connections of this one, which may have failed. `flags` 1: aborts it first.
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
+                                           const c10::intrusive_ptr<Options>& opts_override) override;
   void abort() override;
   void shutdown() override;
   c10d::ErrorType getError() override;
   // All ranks count from zero, so there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
+
+  // Memory that the ranks of this host read where it lies: see Communicator::allocate.
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;  // NOLINT(google-runtime-int): torch's
 
   bool supportsCoalescing() const override { return true; }
   // Operations of this thread until endCoalescing start at once and are waited for together.
@@ -98,7 +112,7 @@ class McclBackend : public c10d::Backend {
 
   mutable std::mutex mutex_;
   std::shared_ptr<collectives::Communicator> communicator_;
-  std::shared_ptr<StoreAdapter> store_;
+  StoreLease lease_;
   std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   c10::intrusive_ptr<Options> options_;
   // torch gives a group of the same ranks the same name again when the first is gone.

@@ -3,8 +3,10 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
+#include "quincunx/collectives/flight_recorder.h"
 #include "quincunx/torch/distributed/backend.h"
 #include "quincunx/torch/distributed/errors.h"
+#include "quincunx/torch/distributed/network_store.h"
 
 namespace {
 
@@ -45,6 +47,10 @@ namespace py = pybind11;
 using qx::collectives::Options;
 using qx::collectives::Phase;
 using qx::distributed::McclBackend;
+
+using qx::collectives::FlightFormat;
+
+FlightFormat format_of(bool as_trace) { return as_trace ? FlightFormat::kChromeTrace : FlightFormat::kJson; }
 
 const char* phase_name(Phase phase) {
   switch (phase) {
@@ -98,6 +104,29 @@ void bind_backend(py::module_& module) {
           without_gil);
 }
 
+void bind_store(py::module_& module) {
+  using qx::distributed::NetworkStore;
+  const py::call_guard<py::gil_scoped_release> without_gil;
+  py::class_<NetworkStore, c10d::Store, PointerReleasedWithoutGil<NetworkStore>>(module, "NetworkStore")
+      .def_property_readonly("port", [](const NetworkStore& store) { return store.core().port(); })
+      .def_property_readonly("num_served_connections",
+                             [](const NetworkStore& store) { return store.core().num_served_connections(); });
+  module.def(
+      "open_store",
+      [](const std::string& host, uint16_t port, int rank, int world_size, const std::string& generation,
+         std::chrono::milliseconds timeout) {
+        qx::collectives::NetworkStore::Options options;
+        options.host = host;
+        options.port = port;
+        options.rank = rank;
+        options.world_size = world_size;
+        options.generation = generation;
+        return NetworkStore::open(options, timeout);
+      },
+      py::arg("host"), py::arg("port"), py::arg("rank"), py::arg("world_size"), py::arg("generation"),
+      py::arg("timeout"), without_gil);
+}
+
 // An exception class of its own, so that both `except TimeoutError` and `except DistBackendError` catch it.
 void bind_timeout_error(py::module_& module) {
   const py::object backend_error = py::module_::import("torch.distributed").attr("DistBackendError");
@@ -127,5 +156,9 @@ PYBIND11_MODULE(_quincunx_distributed, module) {
   bind_options(module);
   bind_timeout_error(module);
   bind_backend(module);
+  bind_store(module);
+  module.def(
+      "flight_recorder", [](bool as_trace) { return flight_records_text(format_of(as_trace)); }, py::arg("as_trace"),
+      py::call_guard<py::gil_scoped_release>());
   module.def("shutdown_all", &McclBackend::shutdown_all, py::call_guard<py::gil_scoped_release>());
 }

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "quincunx/torch/distributed/network_store.h"
 
 namespace qx::distributed {
 namespace {
@@ -11,13 +15,41 @@ using std::chrono::steady_clock;
 // A rank that is already there is seen within the first steps; 64 ranks that wait for one send 3,000 requests a second.
 constexpr std::chrono::microseconds kFirstPause{200};
 constexpr std::chrono::microseconds kLongestPause{20000};
+// A wait in the store itself; one that is cancelled ends as late as this.
+constexpr std::chrono::milliseconds kLongestWait{50};
+constexpr std::chrono::milliseconds kShortestWait{1};
+
+c10::intrusive_ptr<c10d::Store> without_prefixes(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  return prefixed != nullptr ? prefixed->getUnderlyingNonPrefixStore() : store;
+}
 
 }  // namespace
+
+std::string StoreAdapter::identity() {
+  const auto store = without_prefixes(store_);
+  std::string place;
+  if (auto* const network = dynamic_cast<NetworkStore*>(store.get())) place = network->core().identity();
+  if (auto* const file = dynamic_cast<c10d::FileStore*>(store.get())) place = file->getPath();
+  try {
+    return place.empty() ? place : place + "|" + full_key("");
+  } catch (const std::exception&) {
+    return {};  // get will tell
+  }
+}
 
 std::string StoreAdapter::full_key(const std::string& key) {
   std::lock_guard lock(mutex_);
   if (join_count_ == 0) join_count_ = store_->add(prefix_ + "joined/" + std::to_string(rank_), 1);
   return prefix_ + std::to_string(join_count_) + "/" + key;
+}
+
+void StoreAdapter::wait_for(const std::string& name, std::chrono::steady_clock::duration limit) {
+  try {
+    store_->wait({name}, std::max(std::chrono::duration_cast<std::chrono::milliseconds>(limit), kShortestWait));
+  } catch (const c10::DistStoreError&) {
+    // Not there yet: the caller looks whether it was cancelled.
+  }
 }
 
 Status StoreAdapter::set(const std::string& key, const std::string& value) {
@@ -33,6 +65,9 @@ Result<std::string> StoreAdapter::get(const std::string& key, std::chrono::milli
   const auto deadline = steady_clock::now() + timeout;
   try {
     const std::string name = full_key(key);
+    const auto store = without_prefixes(store_);
+    // Only this store can wait without holding up the threads that use it for else.
+    const bool waits = dynamic_cast<NetworkStore*>(store.get()) != nullptr;
     for (auto pause = kFirstPause; !cancelled_; pause = std::min(2 * pause, kLongestPause)) {
       if (store_->check({name})) {
         const std::vector<uint8_t> value = store_->get(name);
@@ -42,7 +77,11 @@ Result<std::string> StoreAdapter::get(const std::string& key, std::chrono::milli
         return deadline_exceeded("store: key " + key + " was not set within " + std::to_string(timeout.count()) +
                                  " ms");
       }
-      std::this_thread::sleep_for(pause);
+      if (waits) {
+        wait_for(name, std::min<steady_clock::duration>(deadline - steady_clock::now(), kLongestWait));
+      } else {
+        std::this_thread::sleep_for(pause);
+      }
     }
     return aborted("store: the group was shut down while it waited for key " + key);
   } catch (const std::exception& error) {

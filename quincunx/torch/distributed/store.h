@@ -20,11 +20,14 @@ class StoreAdapter : public collectives::Store {
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
+  // Known where torch's store is that of mccl:// or a file.
+  std::string identity() override;
   // Ends a get that waits, and every later one.
   void cancel() { cancelled_ = true; }
 
  private:
   std::string full_key(const std::string& key);
+  void wait_for(const std::string& name, std::chrono::steady_clock::duration limit);
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;

@@ -189,6 +189,7 @@ WorkPtr MeshCommunicator::collective(const Status& check, const Call& call, std:
   if (!group_->failure().ok()) return failed(group_->failure());
   engine_->count_started();
   group_->enqueue(*operation, std::move(exchange));
+  (*operation)->record();
   if (!(*operation)->is_completed()) engine_->wake_helper();
   return *operation;
 }
@@ -210,6 +211,7 @@ WorkPtr MeshCommunicator::pairwise(const Status& check, Operation kind, const Bu
     group_->point_to_point().send(*operation, buffer);
   else
     group_->point_to_point().receive(*operation, buffer);
+  (*operation)->record();
   if (!(*operation)->is_completed()) engine_->wake_helper();
   return *operation;
 }

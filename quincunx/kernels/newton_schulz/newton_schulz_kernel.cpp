@@ -11,6 +11,7 @@
 
 #include "quincunx/kernels/gemm/micro_kernel-inl.h"
 #include "quincunx/kernels/gemm/pack-inl.h"
+#include "quincunx/kernels/newton_schulz/dot_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels::newton_schulz_kernel {
@@ -65,74 +66,35 @@ void Transpose(const float* source, int64_t source_stride, int64_t rows, int64_t
   }
 }
 
-// A tile of dot products of rows: kLeft * kRight sums, kLeft vectors and one more in registers.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kLeftRows = 4;
-#else
-constexpr int kLeftRows = 3;
-#endif
-constexpr int kRightRows = 4;
-
-struct DotTile {
-  const float* left;
-  const float* right;
-  int64_t stride;
-  int64_t columns;  // a multiple of 16
-  float* sums;
-  int64_t sums_stride;
+struct DotProducts {
+  template <int kLeft, int kRight>
+  static void Multiply(const gemm::DotTile<float>& tile) {  // its columns are a multiple of 16
+    const hn::CappedTag<float, 16> d;
+    using V = hn::Vec<decltype(d)>;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    V sums[kLeft][kRight];
+    QX_UNROLL for (int i = 0; i < kLeft; ++i) { QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d); }
+    for (int64_t k = 0; k < tile.columns; k += lanes) {
+      V left[kLeft];
+      QX_UNROLL for (int i = 0; i < kLeft; ++i) left[i] = hn::LoadU(d, tile.left + i * tile.stride + k);
+      QX_UNROLL for (int j = 0; j < kRight; ++j) {
+        const V right = hn::LoadU(d, tile.right + j * tile.stride + k);
+        QX_UNROLL for (int i = 0; i < kLeft; ++i) sums[i][j] = hn::MulAdd(left[i], right, sums[i][j]);
+      }
+    }
+    QX_UNROLL for (int i = 0; i < kLeft; ++i) {
+      QX_UNROLL for (int j = 0; j < kRight; ++j) {
+        tile.sums[i * tile.sums_stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+      }
+    }
+  }
 };
-using DotTileFunction = void (*)(const DotTile&);
 
-template <int kLeft, int kRight>
-void DotProducts(const DotTile& tile) {
-  const hn::CappedTag<float, 16> d;
-  using V = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sums[kLeft][kRight];
-  QX_UNROLL for (int i = 0; i < kLeft; ++i) { QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d); }
-  for (int64_t k = 0; k < tile.columns; k += lanes) {
-    V left[kLeft];
-    QX_UNROLL for (int i = 0; i < kLeft; ++i) left[i] = hn::LoadU(d, tile.left + i * tile.stride + k);
-    QX_UNROLL for (int j = 0; j < kRight; ++j) {
-      const V right = hn::LoadU(d, tile.right + j * tile.stride + k);
-      QX_UNROLL for (int i = 0; i < kLeft; ++i) sums[i][j] = hn::MulAdd(left[i], right, sums[i][j]);
-    }
-  }
-  QX_UNROLL for (int i = 0; i < kLeft; ++i) {
-    QX_UNROLL for (int j = 0; j < kRight; ++j) {
-      tile.sums[i * tile.sums_stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
-    }
-  }
-}
-
-template <int kLeft>
-DotTileFunction DotProductsForRight(int64_t right) {
-  constexpr DotTileFunction kFunctions[kRightRows] = {&DotProducts<kLeft, 1>, &DotProducts<kLeft, 2>,
-                                                      &DotProducts<kLeft, 3>, &DotProducts<kLeft, 4>};
-  return kFunctions[right - 1];
-}
-
-DotTileFunction DotProductsFor(int64_t left, int64_t right) {
-  switch (left) {
-    case 1: return DotProductsForRight<1>(right);
-    case 2: return DotProductsForRight<2>(right);
-    case 3: return DotProductsForRight<3>(right);
-    default: return DotProductsForRight<kLeftRows>(right);
-  }
-}
-
-static_assert(kGramRowBlock % kLeftRows == 0);
+static_assert(kGramRowBlock % gemm::kDotLeftRows == 0);
 
 void GramOfRows(const float* x, int64_t rows, int64_t row_begin, int64_t row_end, int64_t columns, int64_t stride,
                 float* gram) {
-  for (int64_t i = row_begin; i < row_end; i += kLeftRows) {
-    const int64_t left = std::min<int64_t>(kLeftRows, row_end - i);
-    // Tiles that hold something on or above the diagonal.
-    for (int64_t j = i / kRightRows * kRightRows; j < rows; j += kRightRows) {
-      const int64_t right = std::min<int64_t>(kRightRows, rows - j);
-      DotProductsFor(left, right)({x + i * stride, x + j * stride, stride, columns, gram + i * rows + j, rows});
-    }
-  }
+  gemm::UpperGramTiles<DotProducts>(x, rows, row_begin, row_end, columns, stride, gram);
 }
 
 // The columns of one stripe: whole panels, or the last one with fewer columns.

@@ -8,87 +8,51 @@
 #include <hwy/highway.h>
 
 #include "quincunx/base/unroll.h"
+#include "quincunx/kernels/newton_schulz/dot_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels::thin_matrix_kernel {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace tiles = ::qx::kernels::HWY_NAMESPACE;
 
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kLeftRows = 4;
-constexpr int kSquareVectors = 4;
-#else
-constexpr int kLeftRows = 3;
-constexpr int kSquareVectors = 2;
-#endif
-constexpr int kRightRows = 4;
+constexpr int kSquareVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 constexpr int kSquareRows = 4;
 
-struct DotTile {
-  const float* left;
-  const float* right;
-  int64_t stride, columns;
-  double* sums;
-  int64_t sums_stride;
-};
-using DotTileFunction = void (*)(const DotTile&);
-
-// Dot products of kLeft rows with kRight rows.
-template <int kLeft, int kRight>
-void DotProducts(const DotTile& tile) {
-  const hn::CappedTag<double, 8> d;
-  const hn::Rebind<float, decltype(d)> narrow;
-  using V = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sums[kLeft][kRight];
-  QX_UNROLL for (int i = 0; i < kLeft; ++i) { QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d); }
-  int64_t k = 0;
-  for (; k + lanes <= tile.columns; k += lanes) {
-    V left[kLeft];
-    QX_UNROLL for (int i = 0; i < kLeft; ++i) {
-      left[i] = hn::PromoteTo(d, hn::LoadU(narrow, tile.left + i * tile.stride + k));
-    }
-    QX_UNROLL for (int j = 0; j < kRight; ++j) {
-      const V right = hn::PromoteTo(d, hn::LoadU(narrow, tile.right + j * tile.stride + k));
-      QX_UNROLL for (int i = 0; i < kLeft; ++i) sums[i][j] = hn::MulAdd(left[i], right, sums[i][j]);
-    }
-  }
-  for (int i = 0; i < kLeft; ++i) {
-    for (int j = 0; j < kRight; ++j) {
-      double sum = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
-      for (int64_t rest = k; rest < tile.columns; ++rest) {
-        sum += static_cast<double>(tile.left[i * tile.stride + rest]) * tile.right[j * tile.stride + rest];
+struct DotProducts {
+  template <int kLeft, int kRight>
+  static void Multiply(const tiles::DotTile<double>& tile) {
+    const hn::CappedTag<double, 8> d;
+    const hn::Rebind<float, decltype(d)> narrow;
+    using V = hn::Vec<decltype(d)>;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    V sums[kLeft][kRight];
+    QX_UNROLL for (int i = 0; i < kLeft; ++i) { QX_UNROLL for (int j = 0; j < kRight; ++j) sums[i][j] = hn::Zero(d); }
+    int64_t k = 0;
+    for (; k + lanes <= tile.columns; k += lanes) {
+      V left[kLeft];
+      QX_UNROLL for (int i = 0; i < kLeft; ++i) {
+        left[i] = hn::PromoteTo(d, hn::LoadU(narrow, tile.left + i * tile.stride + k));
       }
-      tile.sums[i * tile.sums_stride + j] = sum;
+      QX_UNROLL for (int j = 0; j < kRight; ++j) {
+        const V right = hn::PromoteTo(d, hn::LoadU(narrow, tile.right + j * tile.stride + k));
+        QX_UNROLL for (int i = 0; i < kLeft; ++i) sums[i][j] = hn::MulAdd(left[i], right, sums[i][j]);
+      }
+    }
+    for (int i = 0; i < kLeft; ++i) {
+      for (int j = 0; j < kRight; ++j) {
+        double sum = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+        for (int64_t rest = k; rest < tile.columns; ++rest) {
+          sum += static_cast<double>(tile.left[i * tile.stride + rest]) * tile.right[j * tile.stride + rest];
+        }
+        tile.sums[i * tile.sums_stride + j] = sum;
+      }
     }
   }
-}
-
-template <int kLeft>
-DotTileFunction DotProductsForRight(int64_t right) {
-  constexpr DotTileFunction kFunctions[kRightRows] = {&DotProducts<kLeft, 1>, &DotProducts<kLeft, 2>,
-                                                      &DotProducts<kLeft, 3>, &DotProducts<kLeft, 4>};
-  return kFunctions[right - 1];
-}
-
-DotTileFunction DotProductsFor(int64_t left, int64_t right) {
-  switch (left) {
-    case 1: return DotProductsForRight<1>(right);
-    case 2: return DotProductsForRight<2>(right);
-    case 3: return DotProductsForRight<3>(right);
-    default: return DotProductsForRight<kLeftRows>(right);
-  }
-}
+};
 
 void Gram(const float* x, int64_t rows, int64_t columns, int64_t stride, double* gram) {
-  for (int64_t i = 0; i < rows; i += kLeftRows) {
-    const int64_t left = std::min<int64_t>(kLeftRows, rows - i);
-    // Tiles that hold something on or above the diagonal.
-    for (int64_t j = i / kRightRows * kRightRows; j < rows; j += kRightRows) {
-      const int64_t right = std::min<int64_t>(kRightRows, rows - j);
-      DotProductsFor(left, right)({x + i * stride, x + j * stride, stride, columns, gram + i * rows + j, rows});
-    }
-  }
+  tiles::UpperGramTiles<DotProducts>(x, rows, 0, rows, columns, stride, gram);
 }
 
 // kSquareRows rows and kVectors vectors of columns of left right.

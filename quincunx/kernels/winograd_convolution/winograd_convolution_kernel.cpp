@@ -120,32 +120,37 @@ void TransformInput(const WinogradProblem& problem, const WinogradBlock& block, 
   }
 }
 
-// A^T m A of one tile and `columns` output channels, a multiple of 16: y[(i * outputs + j) * columns].
-template <int kTile>
-void TransformOutputTile(const float* HWY_RESTRICT m, int64_t position_stride, int64_t columns, float* HWY_RESTRICT y) {
+// A^T m A of one tile and one vector of output channels: store(i, j, vector) for each output.
+template <int kTile, class D, class Store>
+HWY_INLINE void TransformOutput(D d, const float* HWY_RESTRICT m, int64_t position_stride, const Store& store) {
   using Transform = WinogradTransform<kTile>;
+  using V = hn::Vec<D>;
   constexpr int kInputs = Transform::kInputs;
   constexpr int kOutputs = Transform::kOutputs;
+  V rows[kOutputs][kInputs];
+  QX_UNROLL for (int j = 0; j < kInputs; ++j) {
+    V products[kInputs], transformed[kOutputs];
+    QX_UNROLL for (int i = 0; i < kInputs; ++i) products[i] = hn::LoadU(d, m + (i * kInputs + j) * position_stride);
+    Transform::Output(d, products, transformed);
+    QX_UNROLL for (int i = 0; i < kOutputs; ++i) rows[i][j] = transformed[i];
+  }
+  QX_UNROLL for (int i = 0; i < kOutputs; ++i) {
+    V transformed[kOutputs];
+    Transform::Output(d, rows[i], transformed);
+    QX_UNROLL for (int j = 0; j < kOutputs; ++j) store(i, j, transformed[j]);
+  }
+}
+
+// The same for `columns` output channels, a multiple of 16: y[(i * outputs + j) * columns].
+template <int kTile>
+void TransformOutputTile(const float* HWY_RESTRICT m, int64_t position_stride, int64_t columns, float* HWY_RESTRICT y) {
   const hn::CappedTag<float, kWinogradPanel> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t column = 0; column < columns; column += lanes) {
-    V rows[kOutputs][kInputs];
-    QX_UNROLL for (int j = 0; j < kInputs; ++j) {
-      V products[kInputs], transformed[kOutputs];
-      QX_UNROLL for (int i = 0; i < kInputs; ++i) {
-        products[i] = hn::LoadU(d, m + (i * kInputs + j) * position_stride + column);
-      }
-      Transform::Output(d, products, transformed);
-      QX_UNROLL for (int i = 0; i < kOutputs; ++i) rows[i][j] = transformed[i];
-    }
-    QX_UNROLL for (int i = 0; i < kOutputs; ++i) {
-      V transformed[kOutputs];
-      Transform::Output(d, rows[i], transformed);
-      QX_UNROLL for (int j = 0; j < kOutputs; ++j) {
-        hn::StoreU(transformed[j], d, y + (i * kOutputs + j) * columns + column);
-      }
-    }
+    TransformOutput<kTile>(d, m + column, position_stride, [&](int i, int j, V sum) HWY_ATTR {
+      hn::StoreU(sum, d, y + (i * kTile + j) * columns + column);
+    });
   }
 }
 
@@ -220,6 +225,36 @@ FinishTileFunction FinishTileFor(Activation activation) {
   return nullptr;
 }
 
+// A tile whose outputs all exist, without a residual: written from the registers of the transform.
+template <int kTile, Activation kActivation>
+void FinishWholeTile(const WinogradProblem& problem, const TileTarget& target, const float* m,
+                     int64_t position_stride) {
+  const hn::CappedTag<float, kWinogradPanel> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const PixelStrides& strides = problem.output_strides;
+  float* output = problem.output + target.place.image * strides.image + target.place.row * strides.row +
+                  target.place.column * strides.pixel + target.column;
+  for (int64_t c = 0; c < target.columns; c += lanes) {
+    const V bias = problem.bias != nullptr ? hn::LoadU(d, problem.bias + target.column + c) : hn::Zero(d);
+    TransformOutput<kTile>(d, m + c, position_stride, [&](int i, int j, V sum) HWY_ATTR {
+      hn::StoreU(Activate<kActivation>(d, hn::Add(sum, bias)), d, output + i * strides.row + j * strides.pixel + c);
+    });
+  }
+}
+
+template <int kTile>
+FinishTileFunction FinishWholeTileFor(Activation activation) {
+  switch (activation) {
+    case Activation::kNone: return &FinishWholeTile<kTile, Activation::kNone>;
+    case Activation::kRelu: return &FinishWholeTile<kTile, Activation::kRelu>;
+    case Activation::kGeluTanh: return &FinishWholeTile<kTile, Activation::kGeluTanh>;
+    case Activation::kGeluErf: return &FinishWholeTile<kTile, Activation::kGeluErf>;
+    case Activation::kSilu: return &FinishWholeTile<kTile, Activation::kSilu>;
+  }
+  return nullptr;
+}
+
 // M at all positions for all tiles of the block: [p][tile][16 floats a panel].
 void MultiplyPositions(const WinogradProblem& problem, const RowGroups& groups, int64_t panel, int64_t panels,
                        const float* v, float* m) {
@@ -243,6 +278,7 @@ void Multiply(const WinogradProblem& problem, const WinogradBlock& block, int64_
               const float* v, float* m) {
   HWY_ALIGN float y[kTile * kTile * kWinogradGroupPanels * kWinogradPanel];
   const FinishTileFunction finish = FinishTileFor(problem.activation);
+  const FinishTileFunction finish_whole = FinishWholeTileFor<kTile>(problem.activation);
   const RowGroups groups(block.size());
   for (int64_t panel = panel_begin; panel < panel_end;) {
     const int64_t panels = std::min(kWinogradGroupPanels, panel_end - panel);
@@ -251,8 +287,15 @@ void Multiply(const WinogradProblem& problem, const WinogradBlock& block, int64_
     const int64_t column = panel * kWinogradPanel;
     const int64_t columns = std::min(padded, problem.out_channels - column);
     for (int64_t tile = 0; tile < block.size(); ++tile) {
-      TransformOutputTile<kTile>(m + tile * padded, block.size() * padded, padded, y);
-      finish(problem, {TilePlace(problem, block.begin + tile), column, columns}, y, padded);
+      const TilePlace place(problem, block.begin + tile);
+      const bool is_whole = columns == padded && problem.residual == nullptr &&
+                            place.row + kTile <= problem.output_height && place.column + kTile <= problem.output_width;
+      if (is_whole) {
+        finish_whole(problem, {place, column, columns}, m + tile * padded, block.size() * padded);
+      } else {
+        TransformOutputTile<kTile>(m + tile * padded, block.size() * padded, padded, y);
+        finish(problem, {place, column, columns}, y, padded);
+      }
     }
     panel += panels;
   }

@@ -186,6 +186,8 @@ WorkPtr MeshCommunicator::collective(const Status& check, const Call& call, std:
   if (!operation.ok()) return failed(operation.status());
   auto exchange = std::make_unique<Exchange>(call, std::move(inputs), std::move(outputs), options_.rank, size());
   Engine::Guard guard(*engine_);
+  // Peers that have given up meanwhile have said so.
+  engine_->poll();
   if (!group_->failure().ok()) return failed(group_->failure());
   engine_->count_started();
   group_->enqueue(*operation, std::move(exchange));

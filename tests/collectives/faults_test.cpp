@@ -94,7 +94,7 @@ TEST_P(Faults, ARankThatNeverStartsIsNamed) {
     auto group = connect(job, rank);
     require(!group->ready(), "ready without rank 1");
     require_contains(group->barrier(milliseconds(700))->wait(), StatusCode::kDeadlineExceeded,
-                     {"barrier #0", "rank 1 (not connected: no address published)"});
+                     {"barrier #0", "rank 1 (not connected: has not been seen"});
     const Progress progress = group->progress();
     require(progress.ranks_missing == std::vector<int>{1}, "missing ranks");
     require(progress.phase == Phase::kFailed, "phase");
@@ -310,9 +310,9 @@ TEST_P(Faults, StrangersAreDroppedAndCounted) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(500));
     auto group = connect(job, rank);
     if (rank == 0) {
-      // The port is in the record that rank 0 has published.
+      // The port is in the record that rank 0, the root, has published.
       auto store = FileStore::open(job.directory);
-      const auto record = (*store)->get("qx.mccl/default//record/0", milliseconds(5000));
+      const auto record = (*store)->get("qx.mccl/default//root/0", milliseconds(5000));
       require_ok(record.status());
       const size_t at = record->find("127.0.0.1:");
       const int port = std::atoi(record->c_str() + at + 10);

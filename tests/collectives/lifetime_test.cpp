@@ -140,7 +140,7 @@ TEST_P(Lifetime, WithoutDescriptorsItWaitsQuietly) {
     const auto group = connect(job, rank);
     if (rank == 0) {
       auto store = FileStore::open(job.directory);
-      require_ok((*store)->get("qx.mccl/default//record/0", milliseconds(5000)).status());
+      require_ok((*store)->get("qx.mccl/default//root/0", milliseconds(5000)).status());
       std::this_thread::sleep_for(milliseconds(100));
       rlimit before{};
       getrlimit(RLIMIT_NOFILE, &before);

@@ -8,7 +8,7 @@
 
 #include "collectives/scripted_link.h"
 #include "quincunx/base/check.h"
-#include "quincunx/collectives/bootstrap/peer_record.h"
+#include "quincunx/collectives/bootstrap/rank_record.h"
 #include "quincunx/collectives/call.h"
 
 namespace {
@@ -31,8 +31,8 @@ class CheckingHandler : public RecordingHandler {
 
 // The first byte says into what pieces the rest is cut.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto record = PeerRecord::decode(std::string(reinterpret_cast<const char*>(data), size));
-  if (record.ok()) QX_CHECK(PeerRecord::decode(record->encode()).ok());
+  const auto record = RankRecord::decode(std::string(reinterpret_cast<const char*>(data), size));
+  if (record.ok()) QX_CHECK(RankRecord::decode(record->encode()).ok());
   if (size == 0) return 0;
   ScriptedLink* link = nullptr;
   CheckingHandler handler;

@@ -1,10 +1,11 @@
-// Connects the ranks of one job in the background and keeps watch over the connections: drives Rendezvous on a store
-// and on sockets, hands links to the engine, and notices peers that die. Shared by a communicator and all that are
+// Connects the ranks of one job in the background and keeps watch over them: a node of the bootstrap tree, the links
+// that are opened when they are needed, and the store where roots are found. Shared by a communicator and all that are
 // split from it.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,17 +13,20 @@
 #include <thread>
 #include <vector>
 
-#include "quincunx/collectives/bootstrap/rendezvous.h"
+#include "quincunx/collectives/bootstrap/event_loop.h"
+#include "quincunx/collectives/bootstrap/front_door.h"
+#include "quincunx/collectives/bootstrap/host_memory_exchange.h"
+#include "quincunx/collectives/bootstrap/peer_links.h"
+#include "quincunx/collectives/bootstrap/rank_record.h"
+#include "quincunx/collectives/bootstrap/tree_driver.h"
 #include "quincunx/collectives/communicator.h"
 #include "quincunx/collectives/engine.h"
-#include "quincunx/collectives/transport/shared_memory.h"
-#include "quincunx/collectives/transport/tcp.h"
 
 namespace qx::collectives {
 
 class Mesh {
  public:
-  // Opens the listening socket and the shared segment and starts the threads; waits for nobody.
+  // Binds the sockets and starts the threads; waits for nobody.
   static Result<std::shared_ptr<Mesh>> start(const Options& options, std::shared_ptr<Store> store);
   // Says goodbye, lets what was sent leave, and ends the threads. The pointer from start never runs it on one of them.
   ~Mesh();
@@ -31,74 +35,78 @@ class Mesh {
 
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   Status failure() const;
-  // Connections dropped because they did not speak the protocol or lacked the token.
+  // Connections dropped because they did not speak the protocol or did not prove who they are.
   uint64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
   // In a child after fork: closes the descriptors, so that the parent's death is seen by its peers, and forgets the
   // threads. Nothing else of the object may be used afterwards.
   void abandon_in_child();
 
  private:
-  // A connection whose handshake is not complete.
-  struct Pending {
-    Socket socket;
-    int rank = -1;  // known where this rank connects
-    bool hello_sent = false;
-    std::unique_ptr<Segment> segment;  // of the peer, mapped by the connecting side
-    std::vector<std::byte> received;
-    Clock::time_point deadline;
-  };
+  using Clock = EventLoop::Clock;
 
-  Mesh(const Options& options, std::shared_ptr<Store> store, PeerRecord own);
-  static std::shared_ptr<Mesh> make(const Options& options, std::shared_ptr<Store> store, PeerRecord own);
+  Mesh(const Options& options, std::shared_ptr<Store> store, RankRecord own);
+  static std::shared_ptr<Mesh> make(const Options& options, std::shared_ptr<Store> store, RankRecord own);
   bool is_own_thread() const;
-
-  void run_store();
-  bool publish(const std::string& key, const std::string& value);
-  void fetch(const Rendezvous::Fetch& wanted);
-  void run_sockets();
-  void start_connects();
-  void begin_connect(int rank, const std::string& endpoint);
-  void accept_all(const Socket& listener);
-  void on_pending_event(int fd, uint32_t events);
-  void send_hello(Pending& pending);
-  // A whole first frame has arrived.
-  Status on_first_frame(Pending& pending, const FrameHeader& header, std::span<const std::byte> payload,
-                        std::vector<std::byte> rest);
-  void complete(Pending& pending, int rank, std::unique_ptr<Segment> segment, std::vector<std::byte> rest);
-  void drop(int fd, const std::string& reason);
-  void on_peer_event(int rank);
-  std::string loss_text(int rank, const std::string& how) const;
-  void expire(Clock::time_point now);
-  void refresh_connect_states();
-  int milliseconds_to_next_event(Clock::time_point now);
+  Status bind_doors();
+  TreeOptions tree_options() const;
+  bool is_root() const;
   void fail(const Status& status);
-  void wake_sockets();
-  std::string key(const char* kind, int rank) const;
+
+  // mesh_loop.cpp: the loop's thread
+  void run_loop();
+  Clock::time_point next_timer();
+  void join_host(const std::string& identity);
+  void on_host_memory(Result<std::shared_ptr<HostMemory>> memory);
+  void start_tree();
+  std::optional<Proof> proof_for(Purpose purpose) const;
+  void take_stream(std::shared_ptr<Stream> stream);
+  void on_action(TreeAction action);
+  void resolve(int rank);
+  void on_ready();
+  void on_peer_died(int rank, const Status& status);
+  void on_resolved(TreeAction action);
+  void after_events(Clock::time_point now);
+  void show_progress();
+
+  // mesh_store.cpp: the store's thread
+  void run_store();
+  std::string key(const std::string& name) const;
+  bool publish(const std::string& name, const std::string& value);
+  // Asks again and again until it is there; nullopt where nobody needs it any more.
+  std::optional<std::string> fetch(const std::string& name);
+  std::optional<std::string> fetch_identity();
+  void fetch_root(int rank);
+  bool let_in_other_hosts();
 
   const Options options_;
   const std::shared_ptr<Store> store_;
-  const Clock::time_point started_ = Clock::now();
   std::shared_ptr<Engine> engine_;
-  std::unique_ptr<Segment> segment_;
+  RankRecord own_;  // complete once the threads begin
   const uint64_t job_id_;
+  const uint64_t instance_;
+  std::shared_ptr<const Credentials> credentials_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Rendezvous rendezvous_;
   Phase phase_ = Phase::kConnecting;
   Status failure_;
-  std::vector<Socket> listeners_;
-  size_t num_watched_listeners_ = 0;
+  bool has_tree_ = false;  // and peers that come are answered
+  std::deque<int> roots_to_fetch_;
+  std::string store_error_;
 
   std::atomic<bool> stop_{false};
+  std::atomic<bool> leave_{false};
+  std::atomic<bool> has_left_{false};
   std::atomic<uint64_t> num_dropped_{0};
-  Socket epoll_;
-  Socket wake_;
-  std::map<int, Pending> pending_;   // used by the socket thread only
-  std::vector<Socket> sockets_;      // by rank, once up
-  std::vector<TcpLink*> tcp_links_;  // null where the peer shares memory
-  int num_shared_ = 0;
-  std::unique_ptr<std::thread> store_thread_, socket_thread_, helper_thread_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<FrontDoor> front_door_;
+  std::string host_name_;  // "@...", of this job on this host
+  std::unique_ptr<HostMemoryExchange> exchange_;
+  std::unique_ptr<TreeDriver> tree_;
+  std::unique_ptr<PeerLinks> links_;
+  std::vector<int> to_resolve_;
+  Clock::time_point next_look_{};  // at progress and deadlines
+  std::unique_ptr<std::thread> store_thread_, loop_thread_, helper_thread_;
 };
 
 }  // namespace qx::collectives

@@ -11,7 +11,7 @@
 #include <new>
 #include <string>
 
-#include "quincunx/collectives/bootstrap/peer_record.h"
+#include "quincunx/collectives/bootstrap/random_bits.h"
 
 namespace qx::collectives {
 namespace {

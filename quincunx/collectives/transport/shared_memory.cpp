@@ -1,26 +1,16 @@
 #include "quincunx/collectives/transport/shared_memory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <new>
 
 namespace qx::collectives {
 namespace {
 
-constexpr uint64_t kSegmentMagic = 0x71782d6d63636c31;
-
 // Fresh pages hold zeros: what is not written here must begin with them, so that nothing needs to be touched.
 struct SegmentHeader {
-  uint64_t magic = kSegmentMagic;
-  uint64_t nonce = 0;
-  int64_t world_size = 0;
   Doorbell doorbell;
 };
 
@@ -36,8 +26,6 @@ int64_t rings_offset(int world_size) {
   return (bytes + kHeaderSpace - 1) / kHeaderSpace * kHeaderSpace;
 }
 
-Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
-
 }  // namespace
 
 int64_t shared_segment_bytes(int world_size) {
@@ -52,29 +40,6 @@ int64_t shared_ring_bytes(int world_size) {
   return std::clamp(static_cast<int64_t>(std::bit_floor(share)), kSmallest, kLargest);
 }
 
-Result<std::unique_ptr<Segment>> Segment::create(int world_size, uint64_t nonce) {
-  std::unique_ptr<Segment> segment(new Segment);
-  segment->world_size_ = world_size;
-  segment->nonce_ = nonce;
-  segment->ring_bytes_ = shared_ring_bytes(world_size);
-  segment->size_bytes_ = shared_segment_bytes(world_size);
-  segment->fd_ = memfd_create("quincunx-mccl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (segment->fd_ < 0) return system_error("memfd_create");
-  if (fchmod(segment->fd_, 0600) != 0) return system_error("fchmod of the shared segment");
-  if (ftruncate(segment->fd_, segment->size_bytes_) != 0) return system_error("ftruncate of the shared segment");
-  // A peer must not be able to shrink it: touching the lost pages would kill this process.
-  if (fcntl(segment->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return system_error("seal");
-  void* base =
-      mmap(nullptr, static_cast<size_t>(segment->size_bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd_, 0);
-  if (base == MAP_FAILED) return system_error("mmap of the shared segment");
-  segment->base_ = static_cast<std::byte*>(base);
-  auto* header = new (base) SegmentHeader;
-  header->nonce = nonce;
-  header->world_size = world_size;
-  segment->seen_callers_.resize(static_cast<size_t>(num_caller_words(world_size)));
-  return segment;
-}
-
 Result<std::unique_ptr<Segment>> Segment::map(const HostMemory& memory, int rank) {
   std::unique_ptr<Segment> segment(new Segment);
   segment->world_size_ = memory.world_size();
@@ -85,41 +50,8 @@ Result<std::unique_ptr<Segment>> Segment::map(const HostMemory& memory, int rank
   return segment;
 }
 
-Result<std::unique_ptr<Segment>> Segment::open(const SegmentAddress& address, int world_size) {
-  if (address.fd < 0) return not_found("the peer has no shared segment");
-  if (address.size_bytes != shared_segment_bytes(world_size))
-    return invalid_argument("the peer's segment has another size");
-  std::unique_ptr<Segment> segment(new Segment);
-  segment->world_size_ = world_size;
-  segment->nonce_ = address.nonce;
-  segment->ring_bytes_ = shared_ring_bytes(world_size);
-  const std::string path = "/proc/" + std::to_string(address.pid) + "/fd/" + std::to_string(address.fd);
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return system_error("open of the peer's segment");
-  struct stat information{};
-  const bool fits = fstat(fd, &information) == 0 && S_ISREG(information.st_mode) &&
-                    information.st_size == address.size_bytes && information.st_uid == geteuid();
-  void* base = fits ? mmap(nullptr, static_cast<size_t>(address.size_bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                    : MAP_FAILED;
-  close(fd);
-  if (base == MAP_FAILED) return unavailable("the peer's segment cannot be mapped");
-  segment->base_ = static_cast<std::byte*>(base);
-  segment->size_bytes_ = address.size_bytes;
-  const auto* header = static_cast<const SegmentHeader*>(base);
-  if (header->magic != kSegmentMagic || header->nonce != address.nonce || header->world_size != world_size) {
-    return unavailable("the peer's descriptor is another file: its process numbers are those of another namespace");
-  }
-  return segment;
-}
-
 Segment::~Segment() {
   if (base_ != nullptr) munmap(base_, static_cast<size_t>(size_bytes_));
-  close_descriptor();
-}
-
-void Segment::close_descriptor() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
 }
 
 Doorbell& Segment::doorbell() { return reinterpret_cast<SegmentHeader*>(base_)->doorbell; }
@@ -152,8 +84,6 @@ std::vector<int> Segment::take_callers() {
   }
   return callers;
 }
-
-SegmentAddress Segment::address() const { return {getpid(), fd_, size_bytes_, nonce_}; }
 
 SharedMemoryLink::SharedMemoryLink(Segment& own, std::unique_ptr<Segment> peer, int own_rank, int peer_rank)
     : peer_(std::move(peer)),

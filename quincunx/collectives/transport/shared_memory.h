@@ -1,5 +1,5 @@
-// Shared memory between the ranks of one host. Each rank owns one anonymous segment (a memfd: nothing in the file
-// system that could remain after a kill) with a doorbell and one incoming ring a peer; peers map it through /proc.
+// Shared memory between the ranks of one host. Each rank has one segment in the memory of the host, with a doorbell and
+// one incoming ring a peer.
 #pragma once
 
 #include <atomic>
@@ -22,19 +22,8 @@ struct Ring {
   alignas(64) std::atomic<uint32_t> writer_waits{0};
 };
 
-// Where a peer finds a segment, as published.
-struct SegmentAddress {
-  int64_t pid = 0;
-  int fd = -1;
-  int64_t size_bytes = 0;
-  uint64_t nonce = 0;
-};
-
 class Segment {
  public:
-  static Result<std::unique_ptr<Segment>> create(int world_size, uint64_t nonce);
-  // Maps a peer's segment. Fails where it is not shared with this process: other host or namespace, other user.
-  static Result<std::unique_ptr<Segment>> open(const SegmentAddress& address, int world_size);
   // A rank's segment within the memory of the host, its own or a peer's.
   static Result<std::unique_ptr<Segment>> map(const HostMemory& memory, int rank);
   ~Segment();
@@ -49,9 +38,6 @@ class Segment {
   // On one's own segment: the ranks that have called since the last look.
   std::vector<int> take_callers();
   int64_t ring_bytes() const { return ring_bytes_; }
-  SegmentAddress address() const;
-  // No further peer will map it: gives the descriptor back.
-  void close_descriptor();
 
  private:
   Segment() = default;
@@ -59,8 +45,6 @@ class Segment {
   int64_t size_bytes_ = 0;
   int64_t ring_bytes_ = 0;
   int world_size_ = 0;
-  uint64_t nonce_ = 0;
-  int fd_ = -1;
   std::vector<uint64_t> seen_callers_;
 };
 

@@ -1,0 +1,231 @@
+// The loop's thread of Mesh: joins the host, climbs into the tree, opens links, and sees deadlines and deaths.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "quincunx/collectives/bootstrap/mesh.h"
+#include "quincunx/collectives/bootstrap/unix_name.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the rank that holds the host's memory may take to hand it over.
+constexpr milliseconds kHostPatience{2000};
+// The look at deadlines while operations run, and otherwise.
+constexpr milliseconds kBusyTick{50};
+constexpr milliseconds kIdleTick{1000};
+// Spinning longer than a wake-up takes gains nothing: about 30 us on the 2-core machine of development.
+constexpr std::chrono::microseconds kSpin{30};
+
+int num_allowed_cpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+std::string name_of_job(const std::string& identity, const Options& options) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const std::string text =
+      identity + "\n" + options.group_name + "\n" + options.generation + "\n" + std::to_string(geteuid());
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  char name[32];
+  std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(hash));
+  return name;
+}
+
+}  // namespace
+
+void Mesh::run_loop() {
+  while (!stop_) {
+    loop_->run_until(next_timer());
+    after_events(Clock::now());
+  }
+}
+
+Mesh::Clock::time_point Mesh::next_timer() {
+  Clock::time_point next = std::min({next_look_, front_door_->next_timer(), links_->next_timer()});
+  if (exchange_) next = std::min(next, exchange_->next_timer());
+  if (tree_) next = std::min(next, tree_->next_timer());
+  return next;
+}
+
+void Mesh::after_events(Clock::time_point now) {
+  if (front_door_->next_timer() <= now) front_door_->on_timer(now);
+  if (exchange_ && exchange_->next_timer() <= now) exchange_->on_timer(now);
+  if (tree_ && tree_->next_timer() <= now) tree_->on_timer(now);
+  if (links_->next_timer() <= now) links_->on_timer(now);
+  num_dropped_ = front_door_->num_dropped() + (tree_ ? tree_->num_dropped() : 0);
+  if (next_look_ <= now) {
+    bool is_busy = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_busy = phase_ == Phase::kConnecting;
+    }
+    if (is_busy) show_progress();
+    Engine::Guard guard(*engine_);
+    engine_->expire_operations(now);
+    next_look_ = now + (is_busy || engine_->has_active_operations() ? kBusyTick : kIdleTick);
+  }
+  if (!leave_ || has_left_) return;
+  if (tree_) {
+    tree_->leave();
+    if (!tree_->is_drained()) return;
+  }
+  const std::lock_guard lock(mutex_);
+  has_left_ = true;
+  changed_.notify_all();
+}
+
+void Mesh::join_host(const std::string& identity) {
+  host_name_ = name_of_job(identity, options_);
+  if (!options_.allow_shared_memory) return start_tree();
+  exchange_ = std::make_unique<HostMemoryExchange>(
+      *loop_, host_name_ + "-memory", options_.world_size,
+      [this](Result<std::shared_ptr<HostMemory>> memory) { on_host_memory(std::move(memory)); });
+  exchange_->start(Clock::now(), kHostPatience);
+}
+
+void Mesh::on_host_memory(Result<std::shared_ptr<HostMemory>> memory) {
+  // Without it the ranks use TCP, and statistics_json says so.
+  if (memory.ok()) {
+    Result<std::unique_ptr<Segment>> own = Segment::map(**memory, options_.rank);
+    if (own.ok() && (*memory)->join(options_.rank).ok()) {
+      Engine::Guard guard(*engine_);
+      links_->use_memory(*memory, std::move(*own));
+      engine_->use_doorbell(links_->own_segment()->doorbell());
+    }
+  }
+  start_tree();
+}
+
+void Mesh::start_tree() {
+  TreeOptions options = tree_options();
+  // Where abstract names cannot be had, each rank is a host of its own.
+  if (!listen_on_name(options.local_endpoint).ok()) {
+    options.local_endpoint = options.host_endpoint = options.endpoints.back();
+  }
+  Result<std::unique_ptr<TreeNode>> node = TreeNode::create(std::move(options));
+  if (!node.ok()) return fail(node.status());
+  tree_ = std::make_unique<TreeDriver>(*loop_, std::move(*node), credentials_,
+                                       [this](TreeAction action) { on_action(std::move(action)); });
+  if (options_.rank == 0) tree_->set_token(own_.token);
+  const Status status = tree_->start();
+  if (!status.ok()) return fail(status);
+  const std::lock_guard lock(mutex_);
+  has_tree_ = true;
+  changed_.notify_all();
+}
+
+std::optional<Proof> Mesh::proof_for(Purpose purpose) const {
+  if (purpose == Purpose::kLink) return links_->proof_as_acceptor();
+  if (purpose != Purpose::kBootstrap || !tree_ || tree_->token().empty()) return std::nullopt;
+  return tree_->proof(false);
+}
+
+void Mesh::take_stream(std::shared_ptr<Stream> stream) {
+  if (stream->purpose() == Purpose::kLink) return links_->adopt(std::move(stream));
+  tree_->adopt(std::move(stream));
+}
+
+void Mesh::on_action(TreeAction action) {
+  switch (action.kind) {
+    case TreeAction::Kind::kLookUpRoot: {
+      const std::lock_guard lock(mutex_);
+      roots_to_fetch_.push_back(action.rank);
+      changed_.notify_all();
+      return;
+    }
+    case TreeAction::Kind::kReady: return on_ready();
+    case TreeAction::Kind::kFailed: show_progress(); return fail(action.status);
+    case TreeAction::Kind::kPeerDied: return on_peer_died(action.rank, action.status);
+    case TreeAction::Kind::kResolved: return on_resolved(std::move(action));
+    case TreeAction::Kind::kQuery: return tree_->answer(action.rank, action.query, {});
+    default: return;
+  }
+}
+
+void Mesh::resolve(int rank) {
+  // The tree finds nobody before it is complete.
+  if (tree_->node().is_ready())
+    tree_->resolve(rank);
+  else
+    to_resolve_.push_back(rank);
+}
+
+void Mesh::on_ready() {
+  const HostMemory* memory = links_->memory();
+  const int num_local = memory != nullptr ? memory->num_joined() : 1;
+  if (exchange_) exchange_->stop_serving();
+  if (num_local == options_.world_size)
+    front_door_->close();
+  else
+    static_cast<void>(front_door_->open_all());
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kConnecting) phase_ = Phase::kReady;
+  }
+  changed_.notify_all();
+  for (const int rank : std::exchange(to_resolve_, {})) tree_->resolve(rank);
+  Engine::Guard guard(*engine_);
+  // Spinning only pays while every rank of this host can be running.
+  const bool all_can_run = num_local <= num_allowed_cpus();
+  engine_->set_spin(all_can_run ? std::chrono::nanoseconds(kSpin) : std::chrono::nanoseconds(0));
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (!tree_->node().dead().contains(rank)) engine_->set_present(rank);
+  }
+}
+
+void Mesh::on_peer_died(int rank, const Status& status) {
+  const HostMemory* memory = links_->memory();
+  const int pid = memory != nullptr ? memory->process_of(rank) : 0;
+  const std::string& text = status.message();
+  const std::string marker = "has died: ";
+  const size_t at = text.find(marker);
+  Engine::Guard guard(*engine_);
+  engine_->lose_peer(rank, "died: its process " + (pid != 0 ? std::to_string(pid) + " of this host" : "") + ": " +
+                               (at == std::string::npos ? text : text.substr(at + marker.size())));
+  engine_->wake_waiters();
+}
+
+void Mesh::on_resolved(TreeAction action) {
+  if (!action.status.ok()) return links_->on_no_record(action.rank, action.status);
+  const std::string text(reinterpret_cast<const char*>(action.bytes.data()), action.bytes.size());
+  const Result<RankRecord> record = RankRecord::decode(text);
+  if (record.ok())
+    links_->on_record(action.rank, *record);
+  else
+    links_->on_no_record(action.rank, record.status());
+}
+
+void Mesh::show_progress() {
+  std::string text = "has not been seen";
+  RankSet missing = RankSet::range(0, options_.world_size);
+  missing.erase(options_.rank);
+  bool is_attached = false;
+  if (tree_) {
+    const TreeProgress progress = tree_->node().progress();
+    missing = progress.missing;
+    // Before that, others may be missing too.
+    is_attached = progress.phase == TreeProgress::Phase::kAttached;
+    if (!progress.text.empty()) text += "; " + progress.text;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!store_error_.empty()) text += "; store: " + store_error_;
+  }
+  Engine::Guard guard(*engine_);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (engine_->peer_state(rank) != Engine::PeerState::kConnecting) continue;
+    // Groups of ranks that are there need not wait for the others.
+    if (missing.contains(rank) || !is_attached)
+      engine_->set_connect_state(rank, text);
+    else
+      engine_->set_present(rank);
+  }
+}
+
+}  // namespace qx::collectives

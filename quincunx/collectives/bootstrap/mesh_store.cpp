@@ -1,0 +1,129 @@
+// The store thread of Mesh: what names the job on this host, where roots listen, and whether other hosts take part.
+#include <algorithm>
+
+#include "quincunx/collectives/bootstrap/mesh.h"
+
+namespace qx::collectives {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One look into the store; also how late an end of the store thread can be.
+constexpr milliseconds kFetchSlice{20};
+constexpr milliseconds kStorePause{20};
+// A store that answers at once must not be asked in a busy loop.
+constexpr milliseconds kPauseWhereAbsent{2};
+
+}  // namespace
+
+std::string Mesh::key(const std::string& name) const {
+  return "qx.mccl/" + options_.group_name + "/" + options_.generation + "/" + name;
+}
+
+bool Mesh::publish(const std::string& name, const std::string& value) {
+  while (!stop_) {
+    const Status status = store_->set(key(name), value);
+    std::unique_lock lock(mutex_);
+    if (status.ok()) return true;
+    store_error_ = status.message();
+    if (phase_ != Phase::kConnecting) return false;
+    changed_.wait_for(lock, kStorePause);
+  }
+  return false;
+}
+
+std::optional<std::string> Mesh::fetch(const std::string& name) {
+  while (!stop_) {
+    Result<std::string> value = store_->get(key(name), kFetchSlice);
+    std::unique_lock lock(mutex_);
+    if (value.ok()) {
+      store_error_.clear();
+      return *std::move(value);
+    }
+    const StatusCode code = value.status().code();
+    const bool is_absent = code == StatusCode::kDeadlineExceeded || code == StatusCode::kNotFound;
+    store_error_ = is_absent ? "" : value.status().message();
+    if (phase_ == Phase::kFailed || phase_ == Phase::kAborted) return std::nullopt;
+    changed_.wait_for(lock, kPauseWhereAbsent);
+  }
+  return std::nullopt;
+}
+
+// Ranks of a host find each other by it: two jobs must not have the same.
+std::optional<std::string> Mesh::fetch_identity() {
+  std::string identity = store_->identity();
+  if (!identity.empty()) return identity;
+  if (options_.rank == 0) return publish("job", own_.token) ? std::optional(own_.token) : std::nullopt;
+  return fetch("job");
+}
+
+void Mesh::fetch_root(int rank) {
+  const std::optional<std::string> text = fetch("root/" + std::to_string(rank));
+  if (!text) return;
+  const Result<RankRecord> record = RankRecord::decode(*text);
+  if (!record.ok()) return fail(record.status());
+  if (record->rank != rank) {
+    return fail(failed_precondition("rank " + std::to_string(rank) + " published the record of rank " +
+                                    std::to_string(record->rank)));
+  }
+  if (record->world_size != options_.world_size) {
+    return fail(failed_precondition("rank " + std::to_string(rank) + " has world size " +
+                                    std::to_string(record->world_size) + ", this rank has " +
+                                    std::to_string(options_.world_size)));
+  }
+  const bool is_elsewhere = !record->shares_loopback(own_);
+  if (is_elsewhere && !record->takes_external) publish("external", "1");
+  loop_->post([this, rank, is_elsewhere, record = *record] {
+    if (is_elsewhere) static_cast<void>(front_door_->open_all());
+    if (rank == 0) tree_->set_token(record.token);
+    tree_->on_root_found(rank, record.endpoints_for(own_));
+  });
+}
+
+// A root lets other hosts in when one of them has asked.
+bool Mesh::let_in_other_hosts() {
+  if (!store_->get(key("external"), kFetchSlice).ok()) return false;
+  loop_->post([this] {
+    const Status status = front_door_->open_all();
+    if (!status.ok()) fail(status);
+  });
+  return true;
+}
+
+void Mesh::run_store() {
+  const std::optional<std::string> identity = fetch_identity();
+  if (!identity) return;
+  loop_->post([this, identity = *identity] { join_host(identity); });
+  const bool root = is_root();
+  if (root) {
+    // Whoever finds a root expects an answer.
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_tree_ || stop_ || phase_ != Phase::kConnecting; });
+    lock.unlock();
+    if (!publish("root/" + std::to_string(options_.rank), own_.encode())) return;
+  }
+  bool may_be_asked = root && !own_.takes_external && !own_.external_endpoints.empty();
+  bool has_token = options_.rank == 0;
+  std::unique_lock lock(mutex_);
+  while (!stop_ && phase_ != Phase::kFailed && phase_ != Phase::kAborted) {
+    if (!roots_to_fetch_.empty()) {
+      const int rank = roots_to_fetch_.front();
+      roots_to_fetch_.pop_front();
+      lock.unlock();
+      // All prove to each other that they know the token of rank 0.
+      if (!has_token && rank != 0) fetch_root(0);
+      has_token = true;
+      fetch_root(rank);
+      lock.lock();
+    } else if (may_be_asked && phase_ == Phase::kConnecting) {
+      lock.unlock();
+      may_be_asked = !let_in_other_hosts();
+      lock.lock();
+      if (roots_to_fetch_.empty()) changed_.wait_for(lock, kPauseWhereAbsent);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+}
+
+}  // namespace qx::collectives

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/attention/gradient_reference.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
 #include "quincunx/parallel/parallel_for.h"
@@ -78,52 +79,20 @@ struct Tensors {
   }
 };
 
-double dot(const float* a, const float* b, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * b[i];
-  return sum;
-}
-
-struct Expected {
-  std::vector<double> query, key, value;
-};
-
-// The textbook derivative of softmax(scale q k^T + bias) v and of its log-sum-exp, a query at a time.
-Expected expected_gradients(const Tensors& t) {
+ReferenceGradients expected_gradients(const Tensors& t) {
   const Case& c = t.shape;
-  Expected result{std::vector<double>(t.query.size()), std::vector<double>(t.key.size()),
-                  std::vector<double>(t.value.size())};
-  const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  ReferenceGradients result({t.query, t.key, t.value, t.output_grad, t.lse_grad, c.head_dim, c.value_dim});
   for (int64_t row = 0; row < c.batch * c.heads * c.queries; ++row) {
     const int64_t item = row / (c.heads * c.queries), head = row / c.queries % c.heads, p = row % c.queries;
     const int64_t first_key = (item * c.key_heads + head / (c.heads / c.key_heads)) * c.keys;
     const int64_t end = c.causal ? std::min(c.length(item), p + 1 + c.keys - c.queries) : c.length(item);
-    const float* q = t.query.data() + row * c.head_dim;
-    const float* g = t.output_grad.data() + row * c.value_dim;
-    std::vector<double> weights, grads;
-    double sum = 0, mean = 0;
+    std::vector<int64_t> keys;
+    std::vector<double> biases;
     for (int64_t j = 0; j < end; ++j) {
-      const double bias = c.has_bias ? t.bias[static_cast<size_t>(p * c.keys + j)] : 0;
-      weights.push_back(std::exp(scale * dot(q, t.key.data() + (first_key + j) * c.head_dim, c.head_dim) + bias));
-      grads.push_back(dot(g, t.value.data() + (first_key + j) * c.value_dim, c.value_dim));
-      sum += weights.back();
-      mean += weights.back() * grads.back();
+      keys.push_back(first_key + j);
+      biases.push_back(c.has_bias ? t.bias[static_cast<size_t>(p * c.keys + j)] : 0);
     }
-    if (sum == 0) continue;
-    for (int64_t j = 0; j < end; ++j) {
-      const double weight = weights[static_cast<size_t>(j)] / sum;
-      const double grad =
-          weight * (grads[static_cast<size_t>(j)] - mean / sum + t.lse_grad[static_cast<size_t>(row)]) * scale;
-      for (int64_t i = 0; i < c.head_dim; ++i) {
-        const auto at_query = static_cast<size_t>(row * c.head_dim + i);
-        const auto at_key = static_cast<size_t>((first_key + j) * c.head_dim + i);
-        result.query[at_query] += grad * t.key[at_key];
-        result.key[at_key] += grad * t.query[at_query];
-      }
-      for (int64_t i = 0; i < c.value_dim; ++i) {
-        result.value[static_cast<size_t>((first_key + j) * c.value_dim + i)] += weight * g[i];
-      }
-    }
+    result.add_row(row, keys, biases);
   }
   return result;
 }
@@ -132,20 +101,14 @@ Expected expected_gradients(const Tensors& t) {
 // (6 standard deviations), after scores of 16 products below 25.
 constexpr double kTolerance = 6 * 16 * 0x1p-24 * 25 * 5;
 
-void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, const char* name) {
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], kTolerance) << name << " element " << i;
-  }
-}
-
 void check(const Case& c) {
   Tensors t(c);
   const Status status = t.run();
   ASSERT_TRUE(status.ok()) << status;
-  const Expected expected = expected_gradients(t);
-  expect_close(t.query_grad, expected.query, "query");
-  expect_close(t.key_grad, expected.key, "key");
-  expect_close(t.value_grad, expected.value, "value");
+  const ReferenceGradients expected = expected_gradients(t);
+  expect_gradient_near(t.query_grad, expected.query, kTolerance, "query");
+  expect_gradient_near(t.key_grad, expected.key, kTolerance, "key");
+  expect_gradient_near(t.value_grad, expected.value, kTolerance, "value");
 }
 
 TEST(AttentionBackward, MatchesTheDerivativeOfSoftmax) {

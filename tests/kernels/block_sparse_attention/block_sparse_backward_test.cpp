@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "kernels/attention/gradient_reference.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
 #include "quincunx/kernels/block_sparse_attention/block_sparse_attention_reference.h"
@@ -98,22 +99,9 @@ struct Tensors {
   }
 };
 
-double dot(const float* a, const float* b, int64_t count) {
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * b[i];
-  return sum;
-}
-
-struct Gradients {
-  std::vector<double> query, key, value;
-};
-
-// The textbook derivative of softmax(scale q k^T) v and of its log-sum-exp, a query at a time.
-Gradients expected_gradients(const Tensors& t) {
+ReferenceGradients expected_gradients(const Tensors& t) {
   const Case& c = t.shape;
-  Gradients result{std::vector<double>(t.query.size()), std::vector<double>(t.key.size()),
-                   std::vector<double>(t.value.size())};
-  const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  ReferenceGradients result({t.query, t.key, t.value, t.output_grad, t.lse_grad, c.head_dim, c.value_dim});
   for (int64_t position = 0; position < c.heads * c.queries; ++position) {
     const int64_t head = position / c.queries, p = position % c.queries;
     const auto block = std::upper_bound(c.query_starts.begin(), c.query_starts.end(), p) - c.query_starts.begin() - 1;
@@ -127,29 +115,7 @@ Gradients expected_gradients(const Tensors& t) {
     for (int64_t& j : rows) {
       j = key_head * c.keys + (t.key_order.empty() ? j : t.key_order[static_cast<size_t>(j)]);
     }
-    const float* q = t.query.data() + row * c.head_dim;
-    const float* g = t.output_grad.data() + row * c.value_dim;
-    std::vector<double> weights, grads;
-    double sum = 0, mean = 0;
-    for (const int64_t j : rows) {
-      weights.push_back(std::exp(scale * dot(q, t.key.data() + j * c.head_dim, c.head_dim)));
-      grads.push_back(dot(g, t.value.data() + j * c.value_dim, c.value_dim));
-      sum += weights.back();
-      mean += weights.back() * grads.back();
-    }
-    for (size_t n = 0; n < rows.size(); ++n) {
-      const double weight = weights[n] / sum;
-      const double grad = weight * (grads[n] - mean / sum + t.lse_grad[static_cast<size_t>(row)]) * scale;
-      for (int64_t i = 0; i < c.head_dim; ++i) {
-        const auto at_query = static_cast<size_t>(row * c.head_dim + i);
-        const auto at_key = static_cast<size_t>(rows[n] * c.head_dim + i);
-        result.query[at_query] += grad * t.key[at_key];
-        result.key[at_key] += grad * t.query[at_query];
-      }
-      for (int64_t i = 0; i < c.value_dim; ++i) {
-        result.value[static_cast<size_t>(rows[n] * c.value_dim + i)] += weight * g[i];
-      }
-    }
+    result.add_row(row, rows);
   }
   return result;
 }
@@ -158,20 +124,14 @@ Gradients expected_gradients(const Tensors& t) {
 // sums of at most 24 products below 16 each, and of an element below 5, summed over rows with weights of one in all.
 constexpr double kTolerance = 6.0 * 5 * 20 * 0x1p-24 * 2 * 24 * 5;
 
-void expect_close(const std::vector<float>& actual, const std::vector<double>& expected, const char* name) {
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_NEAR(actual[i], expected[i], kTolerance) << name << " element " << i;
-  }
-}
-
 void check(const Case& c) {
   Tensors t(c);
   const Status status = t.run();
   ASSERT_TRUE(status.ok()) << status;
-  const Gradients expected = expected_gradients(t);
-  expect_close(t.query_grad, expected.query, "query");
-  expect_close(t.key_grad, expected.key, "key");
-  expect_close(t.value_grad, expected.value, "value");
+  const ReferenceGradients expected = expected_gradients(t);
+  expect_gradient_near(t.query_grad, expected.query, kTolerance, "query");
+  expect_gradient_near(t.key_grad, expected.key, kTolerance, "key");
+  expect_gradient_near(t.value_grad, expected.value, kTolerance, "value");
 }
 
 TEST(BlockSparseBackward, MatchesTheDerivativeOfSoftmax) {

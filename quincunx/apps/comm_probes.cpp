@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -35,6 +36,8 @@ constexpr milliseconds kProbeTime{2000};
 // A leader has up to 128 children, and a rank 16 descriptors; the program needs some of its own.
 constexpr rlim_t kSmallFileLimit = 256;
 constexpr int kSmallPortRange = 1024;
+// A rank offers so many addresses at most.
+constexpr size_t kMostOffered = 4;
 constexpr size_t kPageBytes = 4096;
 constexpr char kGreeting[] = "quincunx";
 
@@ -84,9 +87,19 @@ std::string listen_problem(const std::string& address) {
   return connect_problem(listener->endpoint, kProbeTime);
 }
 
-Result<std::string> chosen_address() {
-  const char* wish = std::getenv("QX_MCCL_INTERFACE");
-  return wish != nullptr ? Result<std::string>(std::string(wish)) : collectives::first_external_address();
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// What ranks of other hosts are told to try, best first.
+Result<std::vector<std::string>> offered_addresses() {
+  const std::string wish = variable("QX_MCCL_INTERFACE");
+  if (!wish.empty()) return std::vector<std::string>{wish};
+  QX_ASSIGN_OR_RETURN(std::vector<std::string> found,
+                      collectives::external_addresses(variable("QX_MCCL_INTERFACE_DENY")));
+  if (found.size() > kMostOffered) found.resize(kMostOffered);
+  return found;
 }
 
 // Runs `body` in a child whose standard streams are silent; `talk` reads what it writes and may kill it afterwards.
@@ -161,7 +174,10 @@ std::vector<InterfaceAddress> interface_addresses() {
   std::vector<InterfaceAddress> found;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return found;
-  const Result<std::string> chosen = chosen_address();
+  const Result<std::vector<std::string>> offered = offered_addresses();
+  const auto is_offered = [&](const std::string& address) {
+    return offered.ok() && std::find(offered->begin(), offered->end(), address) != offered->end();
+  };
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     const bool is_internet =
         entry->ifa_addr != nullptr && (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6);
@@ -169,7 +185,7 @@ std::vector<InterfaceAddress> interface_addresses() {
     const std::string address = numeric_address(entry->ifa_addr);
     found.push_back({entry->ifa_name, address,
                      (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0,
-                     (entry->ifa_flags & IFF_LOOPBACK) != 0, chosen.ok() && *chosen == address});
+                     (entry->ifa_flags & IFF_LOOPBACK) != 0, is_offered(address)});
   }
   freeifaddrs(list);
   return found;
@@ -183,16 +199,24 @@ Probe probe_host() {
   return failed("host identity", detail, "/proc/sys/kernel/random/boot_id cannot be read: mount /proc");
 }
 
-Probe probe_chosen_address() {
-  const Result<std::string> address = chosen_address();
-  if (!address.ok()) {
-    return warning("address for other hosts", "none: " + address.status().message(),
+Probe probe_offered_addresses() {
+  constexpr char kName[] = "address for other hosts";
+  const Result<std::vector<std::string>> offered = offered_addresses();
+  if (!offered.ok()) return failed(kName, offered.status().message(), "the interfaces of this host cannot be listed");
+  if (offered->empty()) {
+    return warning(kName, "none: no interface is up but loopback",
                    "one host is enough without; for several, bring an interface up or set QX_MCCL_INTERFACE");
   }
-  const std::string problem = listen_problem(*address);
-  if (problem.empty()) return fine("address for other hosts", *address + " accepts connections");
-  return failed("address for other hosts", *address + ": " + problem,
-                "set QX_MCCL_INTERFACE to a numeric address of this host that others reach");
+  std::string detail;
+  size_t num_reached = 0;
+  for (const std::string& address : *offered) {
+    const std::string problem = listen_problem(address);
+    num_reached += problem.empty() ? 1 : 0;
+    detail += (detail.empty() ? "" : "; ") + address + (problem.empty() ? " accepts connections" : ": " + problem);
+  }
+  if (num_reached == offered->size()) return fine(kName, detail);
+  const char* advice = "set QX_MCCL_INTERFACE to a numeric address that others reach, or QX_MCCL_INTERFACE_DENY";
+  return num_reached > 0 ? warning(kName, detail, advice) : failed(kName, detail, advice);
 }
 
 Probe probe_loopback() {

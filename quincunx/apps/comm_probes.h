@@ -22,7 +22,7 @@ struct InterfaceAddress {
   std::string address;
   bool is_up = false;
   bool is_loopback = false;
-  bool is_chosen = false;  // ranks of other hosts would be given this one
+  bool is_offered = false;  // to ranks of other hosts
 };
 
 // In the system's order.
@@ -30,8 +30,8 @@ std::vector<InterfaceAddress> interface_addresses();
 
 // Boot id, namespaces and user, by which ranks find out whether they share a host.
 Probe probe_host();
-// The address that ranks of other hosts would be given: that a socket can listen there and be connected to.
-Probe probe_chosen_address();
+// The addresses that ranks of other hosts are told to try: that sockets can listen there and be connected to.
+Probe probe_offered_addresses();
 Probe probe_loopback();
 // A socket in the abstract namespace, and that the kernel tells who is at its other end.
 Probe probe_abstract_sockets();

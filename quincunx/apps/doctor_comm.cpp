@@ -24,7 +24,7 @@ void print_text(const std::vector<InterfaceAddress>& addresses, const std::vecto
   for (const InterfaceAddress& entry : addresses) {
     out << std::setw(kNameColumn) << ("interface " + entry.interface) << entry.address
         << (entry.is_loopback ? ", loopback" : "") << (entry.is_up ? "" : ", down")
-        << (entry.is_chosen ? ", chosen for other hosts" : "") << "\n";
+        << (entry.is_offered ? ", offered to other hosts" : "") << "\n";
   }
   for (const Probe& probe : probes) {
     out << std::setw(kNameColumn) << probe.name << probe.detail << "\n";
@@ -43,7 +43,7 @@ void print_json(const std::vector<InterfaceAddress>& addresses, const std::vecto
                                     {"address", entry.address},
                                     {"up", entry.is_up},
                                     {"loopback", entry.is_loopback},
-                                    {"chosen", entry.is_chosen}});
+                                    {"offered", entry.is_offered}});
   }
   for (const Probe& probe : probes) {
     report["probes"].push_back({{"name", probe.name},
@@ -64,7 +64,7 @@ Status print_doctor_comm(const DoctorCommArguments& arguments, std::ostream& out
   const std::chrono::milliseconds timeout(static_cast<int64_t>(arguments.timeout_s * 1000));
   std::vector<Probe> probes = {probe_host(),
                                probe_loopback(),
-                               probe_chosen_address(),
+                               probe_offered_addresses(),
                                probe_shared_memory(),
                                probe_abstract_sockets(),
                                probe_file_limit(),

@@ -67,17 +67,24 @@ def test_text_has_one_line_for_each_interface_and_probe():
         assert re.search(rf"^{name}  +\S", done.stdout, re.MULTILINE), name
 
 
-def test_interfaces_are_listed_and_the_chosen_one_is_marked(in_namespace):
+@pytest.mark.parametrize(
+    ("settings", "offered"),
+    [
+        ({}, ["10.9.1.1", "10.9.2.1"]),
+        ({"QX_MCCL_INTERFACE": "10.9.2.1"}, ["10.9.2.1"]),
+        ({"QX_MCCL_INTERFACE_DENY": "two"}, ["10.9.1.1"]),
+    ],
+)
+def test_interfaces_are_listed_and_those_for_other_hosts_are_marked(in_namespace, settings, offered):
     prefix = in_namespace(
         "ip link set lo up; ip link add two type veth peer name one\n"
         "ip addr add 10.9.1.1/24 dev one; ip addr add 10.9.2.1/24 dev two; ip link set one up; ip link set two up"
     )
-    for wish, chosen in ({}, "10.9.1.1"), ({"QX_MCCL_INTERFACE": "10.9.2.1"}, "10.9.2.1"):
-        done = doctor("--json", prefix=prefix, **wish)
-        assert done.returncode == 0, done.stderr
-        entries = json.loads(done.stdout)["interfaces"]
-        assert [entry["address"] for entry in entries if entry["chosen"]] == [chosen]
-        assert {"interface": "lo", "address": "127.0.0.1", "up": True, "loopback": True, "chosen": False} in entries
+    done = doctor("--json", prefix=prefix, **settings)
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(done.stdout)["interfaces"]
+    assert [entry["address"] for entry in entries if entry["offered"]] == offered
+    assert {"interface": "lo", "address": "127.0.0.1", "up": True, "loopback": True, "offered": False} in entries
 
 
 def test_a_host_without_network_is_told_so(in_namespace):

@@ -89,6 +89,9 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   void release(const void* owner);
   // True where the peer's link is shared memory, so that each may read the other's arena.
   bool shares_memory_with(int rank) const;
+  // False once the peer could not read memory of this process that is in no arena.
+  bool may_read_memory(int rank) const { return peers_[static_cast<size_t>(rank)].may_read_memory; }
+  void forbid_reading(int rank) { peers_[static_cast<size_t>(rank)].may_read_memory = false; }
   // The peer's arena, mapped when it is first named; the last one is kept.
   Result<const ArenaView*> arena_of(int rank, const ArenaAddress& address);
   void end(OperationPtr operation, Status status, int source_rank = -1);
@@ -132,6 +135,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
     std::string text = "no address published";
     std::unique_ptr<PeerChannel> channel;
     std::unique_ptr<ArenaView> arena;
+    bool may_read_memory = true;
   };
   struct StoredFrame {
     int peer;

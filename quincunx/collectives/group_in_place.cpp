@@ -1,4 +1,6 @@
 // The part of Group that offers memory to peers and reads theirs.
+#include <unistd.h>
+
 #include "quincunx/collectives/group.h"
 #include "quincunx/collectives/offer.h"
 
@@ -27,9 +29,15 @@ void Group::make_offers(int rank) {
     if (size < kInPlaceBytes) continue;
     if (!arena) arena = SharedArena::existing();
     const std::optional<int64_t> offset = arena ? arena->offset_of(bytes.data(), size) : std::nullopt;
-    if (!offset) continue;
+    Offer offer;
+    if (offset) {
+      offer = {arena->address(), *offset};
+    } else {
+      if (size < kPeerMemoryBytes || !engine_.may_read_memory(world_rank(rank))) continue;
+      offer.arena.pid = getpid();
+      offer.offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes.data()));
+    }
     exchange.offer(rank, stream);
-    const Offer offer{arena->address(), *offset};
     engine_.post(world_rank(rank), header_of(FrameKind::kOffer, id_, current_sequence_, stream, size), offer.bytes());
   }
 }
@@ -43,14 +51,25 @@ void Group::on_link(int world_rank) {
 Status Group::on_offer(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
   if (!announced_ || header.sequence != current_sequence_) return data_loss("an offer for no operation of this rank");
   QX_ASSIGN_OR_RETURN(const Offer offer, Offer::from_bytes(payload));
-  const Result<const ArenaView*> arena = engine_.arena_of(world_rank(rank), offer.arena);
-  const std::byte* data = arena.ok() ? (*arena)->at(offer.offset, header.count) : nullptr;
-  if (data == nullptr) {
+  bool is_known = false;
+  bool can_read = false;
+  Exchange& exchange = *queue_.front().exchange;
+  if (offer.arena.fd < 0) {
+    auto memory = std::make_unique<PeerMemory>(offer.arena.pid, static_cast<uint64_t>(offer.offset));
+    can_read = engine_.shares_memory_with(world_rank(rank)) && memory->can_read();
+    is_known = can_read && exchange.read_from(rank, header.stream, std::move(memory), header.count);
+  } else {
+    const Result<const ArenaView*> arena = engine_.arena_of(world_rank(rank), offer.arena);
+    const std::byte* data = arena.ok() ? (*arena)->at(offer.offset, header.count) : nullptr;
+    can_read = data != nullptr;
+    is_known = can_read && exchange.read_from(rank, header.stream, data, header.count);
+  }
+  if (!can_read) {
     engine_.post(world_rank(rank),
                  header_of(FrameKind::kOfferRefused, id_, current_sequence_, header.stream, header.count), {});
     return ok_status();
   }
-  if (queue_.front().exchange->read_from(rank, header.stream, data, header.count)) return ok_status();
+  if (is_known) return ok_status();
   return data_loss("an offer that the calls of " + queue_.front().operation->label() + " do not know");
 }
 
@@ -64,7 +83,10 @@ Status Group::on_answer_to_offer(int rank, const FrameHeader& header) {
   Exchange& exchange = *queue_.front().exchange;
   switch (header.kind) {
     case FrameKind::kReady: exchange.on_ready(rank, header.count); return ok_status();
-    case FrameKind::kOfferRefused: exchange.refused(rank, header.stream); return ok_status();
+    case FrameKind::kOfferRefused:
+      exchange.refused(rank, header.stream);
+      engine_.forbid_reading(world_rank(rank));
+      return ok_status();
     default:
       if (!exchange.on_taken(rank, header.stream)) return data_loss("a stream was taken that was not offered");
       finish_if_complete();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "quincunx/collectives/algorithms/reducer.h"
 #include "quincunx/collectives/call.h"
 #include "quincunx/collectives/transport/link.h"
+#include "quincunx/collectives/transport/peer_memory.h"
 
 namespace qx::collectives {
 
@@ -21,6 +23,8 @@ namespace qx::collectives {
 inline constexpr int64_t kInlineBytes = 8 << 10;
 // Memory in an arena is read where it lies from this size on; below, the answer of the reader costs more than the copy.
 inline constexpr int64_t kInPlaceBytes = 32 << 10;
+// Other memory is copied by the system from this size on.
+inline constexpr int64_t kPeerMemoryBytes = 64 << 10;
 
 class Exchange {
  public:
@@ -60,6 +64,8 @@ class Exchange {
   void refused(int peer, uint8_t stream);
   // The peer's stream lies at `data`. False where the calls say nothing of such a stream.
   bool read_from(int peer, uint8_t stream, const std::byte* data, int64_t size);
+  // The same for memory that only the system can read.
+  bool read_from(int peer, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size);
   // So much of the peer's results is there.
   void on_ready(int peer, int64_t size);
   // The peer has read the whole stream. False where it was not offered.
@@ -95,6 +101,7 @@ class Exchange {
     int64_t size = 0;
     int64_t received = 0;
     const std::byte* in_place = nullptr;  // the peer's own memory
+    std::unique_ptr<PeerMemory> memory;   // or what reads it
     int64_t ready = 0;                    // bytes of it that are there
   };
   struct Peer {
@@ -108,6 +115,7 @@ class Exchange {
   void receive_into(int peer, const Buffer& buffer);
   void copy_own(const Buffer& from, const Buffer& to);
   void after_reducing(int64_t before);
+  bool expects(const Incoming& in, int64_t size) const;
   // So much more of a stream has been read in place.
   void read(int peer, uint8_t stream, int64_t num_bytes);
   // Tells the peer of results that it may read.

@@ -34,9 +34,13 @@ void Exchange::announce(int peer) {
   notices_.push_back({peer, FrameKind::kReady, 1, results.allowed});
 }
 
+bool Exchange::expects(const Incoming& in, int64_t size) const {
+  return size > 0 && size == in.size && in.received == 0 && in.in_place == nullptr && in.memory == nullptr;
+}
+
 bool Exchange::read_from(int peer, uint8_t stream, const std::byte* data, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
-  if (size == 0 || size != in.size || in.received > 0 || in.in_place != nullptr) return false;
+  if (!expects(in, size)) return false;
   in.in_place = data;
   in.ready = stream == 0 ? size : 0;
   ++num_in_place_;
@@ -44,9 +48,20 @@ bool Exchange::read_from(int peer, uint8_t stream, const std::byte* data, int64_
   return true;
 }
 
+bool Exchange::read_from(int peer, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
+  if (!expects(in, size)) return false;
+  in.memory = std::move(memory);
+  in.ready = stream == 0 ? size : 0;
+  in.memory->set_ready(in.ready);
+  ++num_in_place_;
+  return true;
+}
+
 void Exchange::on_ready(int peer, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[1];
   in.ready = std::clamp(size, in.ready, in.size);
+  if (in.memory) in.memory->set_ready(in.ready);
 }
 
 bool Exchange::on_taken(int peer, uint8_t stream) {
@@ -79,6 +94,16 @@ bool Exchange::read_in_place() {
   for (int p = 0; p < world_size_; ++p) {
     for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
       Incoming& in = peers_[static_cast<size_t>(p)].in[stream];
+      if (in.memory) {
+        const int64_t wanted = std::min(kPieceBytes, in.ready - in.received);
+        if (wanted == 0) continue;
+        moved = receive(p, stream, *in.memory, wanted) > 0 || moved;
+        if (in.received < in.size) continue;
+        in.memory.reset();
+        --num_in_place_;
+        notices_.push_back({p, FrameKind::kTaken, stream, 0});
+        continue;
+      }
       if (in.in_place == nullptr || in.data == nullptr || in.ready == in.received) continue;
       const int64_t size = std::min(kPieceBytes, in.ready - in.received);
       std::memcpy(in.data + in.received, in.in_place + in.received, static_cast<size_t>(size));

@@ -214,8 +214,15 @@ Result<std::vector<int64_t>> convolution_shape(const Call& call, size_t) {
   return shape_of(call.tensor(0), call.tensor(1), geometry_of_convolution(call));
 }
 
+constexpr ChannelLayout kLayout = ChannelLayout::kPrefersAdjacent;
+
 #define QX_CONVOLUTION(operator_name) \
-  {.name = operator_name, .signature = "TTtJJJj", .run = run_conv, .recipe = conv_recipe, .shape = conv_shape}
+  {.name = operator_name,             \
+   .signature = "TTtJJJj",            \
+   .run = run_conv,                   \
+   .recipe = conv_recipe,             \
+   .shape = conv_shape,               \
+   .layout = kLayout}
 constexpr Operator kOperators[] = {
     QX_CONVOLUTION("aten.conv1d.default"),
     QX_CONVOLUTION("aten.conv2d.default"),
@@ -223,28 +230,34 @@ constexpr Operator kOperators[] = {
     {.name = "aten.conv1d.padding",
      .signature = "TTtJsJj",
      .run = run_conv_with_named_padding,
-     .recipe = named_padding_recipe},
+     .recipe = named_padding_recipe,
+     .layout = kLayout},
     {.name = "aten.conv2d.padding",
      .signature = "TTtJsJj",
      .run = run_conv_with_named_padding,
-     .recipe = named_padding_recipe},
+     .recipe = named_padding_recipe,
+     .layout = kLayout},
     {.name = "aten.convolution.default",
      .signature = "TTtJJJbJj",
      .run = run_convolution,
      .recipe = convolution_recipe,
-     .shape = convolution_shape},
+     .shape = convolution_shape,
+     .layout = kLayout},
     {.name = "aten.conv_transpose1d.default",
      .signature = "TTtJJJjJ",
      .run = run_conv_transpose,
-     .recipe = transposed_recipe},
+     .recipe = transposed_recipe,
+     .layout = kLayout},
     {.name = "aten.conv_transpose2d.input",
      .signature = "TTtJJJjJ",
      .run = run_conv_transpose,
-     .recipe = transposed_recipe},
+     .recipe = transposed_recipe,
+     .layout = kLayout},
     {.name = "aten.conv_transpose3d.input",
      .signature = "TTtJJJjJ",
      .run = run_conv_transpose,
-     .recipe = transposed_recipe},
+     .recipe = transposed_recipe,
+     .layout = kLayout},
 };
 #undef QX_CONVOLUTION
 

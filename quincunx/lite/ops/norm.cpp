@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "quincunx/kernels/convert/convert.h"
@@ -151,11 +153,61 @@ Result<TensorView> dense(const TensorView& x, const TensorView& result) {
   return result;
 }
 
+// The factor and the summand of a channel.
+std::pair<double, double> batch_norm_line(const Call& call, int64_t channel, double eps) {
+  const double variance = element(call.optional_tensor(4), channel, 1);
+  const double scale = element(call.optional_tensor(1), channel, 1) / std::sqrt(variance + eps);
+  return {scale, element(call.optional_tensor(2), channel, 0) - element(call.optional_tensor(3), channel, 0) * scale};
+}
+
+// Dense images with adjacent channels.
+bool is_channels_last(const TensorView& x) {
+  int64_t expected = x.size(1);
+  for (int dim = x.num_dims() - 1; dim >= 2; --dim) {
+    if (x.stride(dim) != expected) return false;
+    expected *= x.size(dim);
+  }
+  return x.stride(1) == 1 && x.stride(0) == expected;
+}
+
+// Pixel after pixel, both dense with adjacent channels.
+void batch_norm_pixels(const Call& call, double eps, const TensorView& x, const TensorView& result) {
+  const int64_t channels = x.size(1);
+  std::vector<double> scales(static_cast<size_t>(channels)), shifts(static_cast<size_t>(channels));
+  for (int64_t c = 0; c < channels; ++c) {
+    std::tie(scales[static_cast<size_t>(c)], shifts[static_cast<size_t>(c)]) = batch_norm_line(call, c, eps);
+  }
+  const auto at = [](const TensorView& view, int64_t index) {
+    return view.data_as<char>() + index * dtype_size_bytes(view.dtype());
+  };
+  const int64_t grain = std::max<int64_t>(1, 16384 / channels);
+  parallel_for(0, x.num_elements() / channels, grain, [&](int64_t begin, int64_t end) {
+    double buffer[kRowElements];
+    for (int64_t pixel = begin; pixel < end; ++pixel) {
+      for (int64_t c = 0; c < channels; c += kRowElements) {
+        const int64_t length = std::min(kRowElements, channels - c);
+        const double* row = load_row(x.dtype(), at(x, pixel * channels + c), 1, length, buffer);
+        for (int64_t i = 0; i < length; ++i) {
+          buffer[i] = row[i] * scales[static_cast<size_t>(c + i)] + shifts[static_cast<size_t>(c + i)];
+        }
+        store_row(buffer, length, result.dtype(), at(result, pixel * channels + c), 1);
+      }
+    }
+  });
+}
+
 Status batch_norm(const Call& call, double eps) {
   const TensorView& result = call.result();
   QX_RETURN_IF_ERROR(check_images(call.tensor(0), result));
   if (result.num_elements() == 0) return ok_status();
-  QX_ASSIGN_OR_RETURN(const TensorView x, dense(call.tensor(0), result));
+  const bool by_pixels = !result.is_contiguous() && is_channels_last(result);
+  TensorView x = call.tensor(0);
+  if (!by_pixels) {
+    QX_ASSIGN_OR_RETURN(x, dense(x, result));
+  } else if (!is_channels_last(x)) {
+    QX_RETURN_IF_ERROR(copy_elements(x, result));
+    x = result;
+  }
   const int64_t channels = x.size(1);
   const int64_t pixels = x.num_elements() / (x.size(0) * channels);
   for (size_t i = 1; i < 5; ++i) {
@@ -165,13 +217,13 @@ Status batch_norm(const Call& call, double eps) {
                               parameter->to_string());
     }
   }
+  if (by_pixels) {
+    batch_norm_pixels(call, eps, x, result);
+    return ok_status();
+  }
   parallel_for(0, x.size(0) * channels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t plane = begin; plane < end; ++plane) {
-      const int64_t channel = plane % channels;
-      const double variance = element(call.optional_tensor(4), channel, 1);
-      const double scale = element(call.optional_tensor(1), channel, 1) / std::sqrt(variance + eps);
-      const double shift =
-          element(call.optional_tensor(2), channel, 0) - element(call.optional_tensor(3), channel, 0) * scale;
+      const auto [scale, shift] = batch_norm_line(call, plane % channels, eps);
       scale_channel(x, result, plane * pixels, pixels, scale, shift);
     }
   });
@@ -252,11 +304,15 @@ constexpr Operator kOperators[] = {
     {.name = "aten.native_layer_norm.default", .signature = "TIttg", .run = run_layer_norm, .num_computed = 1},
     {"aten.rms_norm.default", "TItg", run_rms_norm},
     {.name = "aten._fused_rms_norm.default", .signature = "TItg", .run = run_rms_norm, .num_computed = 1},
-    {"aten.batch_norm.default", "TttTTbgg*", run_batch_norm},
+    {.name = "aten.batch_norm.default",
+     .signature = "TttTTbgg*",
+     .run = run_batch_norm,
+     .layout = ChannelLayout::kKeeps},
     {.name = "aten._native_batch_norm_legit_no_training.default",
      .signature = "TttTTgg",
      .run = run_native_batch_norm,
-     .num_computed = 1},
+     .num_computed = 1,
+     .layout = ChannelLayout::kKeeps},
     {"aten.group_norm.default", "Tittg*", run_group_norm},
     {.name = "aten.native_group_norm.default",
      .signature = "Ttt***ig",

@@ -18,6 +18,10 @@ struct PackRecipe {
   Result<Packed> (*pack)(const TensorView& weight, std::span<const int64_t> parameters);
 };
 
+// What an operator does with images whose channels are adjacent. The arguments of any may lie so; results do where the
+// operator prefers it or, as elementwise ones, keeps the layout of argument 0.
+enum class ChannelLayout : uint8_t { kAny, kKeeps, kPrefersAdjacent };
+
 // A row of the table. `signature` has one letter an argument:
 //   T tensor   t tensor or None   S tensor or number   L list of tensors   K list of tensors or None
 //   n number   g number or None   b bool or None       i integer           j integer or None
@@ -47,6 +51,8 @@ struct Operator {
   Result<std::vector<int64_t>> (*shape)(const Call& call, size_t result) = nullptr;
   // What `run` finds in Call::prepared(), made of the node alone when the model is loaded.
   Result<std::unique_ptr<const Prepared>> (*prepare)(const graph::Node& node) = nullptr;
+  // Where it is not kAny, `run` takes results with adjacent channels. So does that of every elementwise operator.
+  ChannelLayout layout = ChannelLayout::kAny;
 };
 
 // Null where the runtime has no operator of this name.

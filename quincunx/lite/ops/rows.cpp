@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace qx::lite {
 namespace {
@@ -166,11 +167,18 @@ Result<RowLoop> RowLoop::create(std::span<const TensorView* const> operands) {
                               first.to_string());
     }
   }
-  // From the last dimension outwards; strides_[...][0] becomes the row.
-  int count = 0;
+  // The first operand's memory from end to end: for a contiguous one from the last dimension outwards. strides_[...][0]
+  // becomes the row.
+  std::array<int, TensorView::kMaxDims> order = {};
+  size_t num_dims = 0;
   for (int dim = rank; dim-- > 0;) {
+    if (first.size(dim) != 1) order[num_dims++] = dim;
+  }
+  const std::span<int> dims = std::span(order).first(num_dims);
+  std::ranges::sort(dims, {}, [&](int dim) { return std::pair(first.stride(dim), -dim); });
+  int count = 0;
+  for (const int dim : dims) {
     const int64_t size = first.size(dim);
-    if (size == 1) continue;
     std::array<int64_t, kMaxRowOperands> steps = {};
     bool folds = count > 0;
     for (size_t i = 0; i < operands.size(); ++i) {

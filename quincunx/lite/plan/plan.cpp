@@ -5,6 +5,7 @@
 
 #include "quincunx/lite/plan/arena_layout.h"
 #include "quincunx/lite/plan/arguments.h"
+#include "quincunx/lite/plan/channel_layout.h"
 
 namespace qx::lite {
 namespace {
@@ -22,7 +23,10 @@ bool same_view(const TensorView& left, const TensorView& right) {
 class Planner {
  public:
   explicit Planner(const PlanRequest& request)
-      : graph_(request.graph), constants_(request.constants), inputs_(request.inputs) {
+      : graph_(request.graph),
+        constants_(request.constants),
+        inputs_(request.inputs),
+        adjacent_channels_(values_with_adjacent_channels(request.graph)) {
     plan_.symbols = request.symbols;
     plan_.values.resize(graph_.values.size());
     views_.resize(graph_.values.size());
@@ -66,6 +70,20 @@ class Planner {
     std::vector<int64_t> shape;
     for (const graph::Dim& dim : type.shape) shape.push_back(resolve_dim(dim, plan_.symbols));
     return TensorView::contiguous(buffer_base(), type.dtype, shape);
+  }
+
+  // The same where the value should lie; [batch, channels, spatial ...] with the channels innermost.
+  Result<TensorView> placed(ValueId id) {
+    QX_ASSIGN_OR_RETURN(const TensorView view, declared(id));
+    if (!adjacent_channels_[static_cast<size_t>(id)]) return view;
+    std::vector<int64_t> strides(view.strides().begin(), view.strides().end());
+    strides[1] = 1;
+    int64_t step = view.size(1);
+    for (int dim = view.num_dims() - 1; dim >= 2; --dim) {
+      strides[static_cast<size_t>(dim)] = step;
+      step *= view.size(dim);
+    }
+    return TensorView::strided(buffer_base(), view.dtype(), view.shape(), strides);
   }
 
   Status place_given_values() {
@@ -153,7 +171,7 @@ class Planner {
       QX_ASSIGN_OR_RETURN(const bool viewed, place_view(node, entry, i));
       if (viewed) continue;
       QX_RETURN_IF_ERROR(resolve_shape(node, entry, i));
-      QX_ASSIGN_OR_RETURN(const TensorView view, declared(id));
+      QX_ASSIGN_OR_RETURN(const TensorView view, placed(id));
       set_value(id, add_buffer({Buffer::Home::kArena, 0, view.size_bytes(), 0}), view);
       lifetimes_.back().first = static_cast<int64_t>(plan_.steps.size());
       lifetimes_.back().last = lifetimes_.back().first;
@@ -184,6 +202,13 @@ class Planner {
            value.view.size_bytes() == plan_.buffers[static_cast<size_t>(value.buffer)].size_bytes;
   }
 
+  // Whether the elements of `from`, which fill its buffer, are in the order of those of `to`.
+  bool lies_as(const PlannedValue& from, const PlannedValue& to) const {
+    if (to.view.is_contiguous()) return covers_buffer(from);
+    return from.view.data() == buffer_base() && std::ranges::equal(from.view.strides(), to.view.strides()) &&
+           from.view.size_bytes() == plan_.buffers[static_cast<size_t>(from.buffer)].size_bytes;
+  }
+
   // A state may be overwritten by what becomes its next value.
   bool may_overwrite(int32_t buffer, int32_t result_buffer, const Operator& entry) const {
     const Buffer& memory = plan_.buffers[static_cast<size_t>(buffer)];
@@ -197,7 +222,7 @@ class Planner {
     const PlannedValue& from = plan_.values[static_cast<size_t>(argument)];
     const PlannedValue& to = plan_.values[static_cast<size_t>(node.results[0])];
     if (from.buffer < 0 || from.buffer == to.buffer || lifetimes_[static_cast<size_t>(from.buffer)].last != step ||
-        !may_overwrite(from.buffer, to.buffer, entry) || !covers_buffer(from) ||
+        !may_overwrite(from.buffer, to.buffer, entry) || !lies_as(from, to) ||
         dtype_size_bytes(from.view.dtype()) != dtype_size_bytes(to.view.dtype()) ||
         !std::ranges::equal(from.view.shape(), to.view.shape())) {
       return false;
@@ -266,6 +291,7 @@ class Planner {
   const graph::Graph& graph_;
   const std::vector<TensorView>& constants_;
   const std::vector<ValueId>& inputs_;
+  const std::vector<bool> adjacent_channels_;
   Plan plan_;
   std::vector<TensorView> views_;          // of plan_.values, as a Call wants them
   std::vector<BufferLifetime> lifetimes_;  // of plan_.buffers

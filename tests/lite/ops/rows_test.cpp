@@ -91,5 +91,17 @@ TEST(RowLoop, FoldsDimensionsThatStepEvenly) {
   EXPECT_EQ(elements, 24);
 }
 
+TEST(RowLoop, FollowsTheMemoryOfTheFirstOperand) {
+  std::vector<float> x(24), y(24);
+  const TensorView a = view_of(x, DType::kFloat32, {2, 3, 4}).transpose(1, 2).value();
+  const TensorView b = view_of(y, DType::kFloat32, {2, 3, 4}).transpose(1, 2).value();
+  const TensorView* operands[] = {&a, &b};
+  const RowLoop loop = RowLoop::create(operands).value();
+  int64_t rows = 0;
+  loop.run([&](const auto&, int64_t) { ++rows; });
+  EXPECT_EQ(rows, 1) << "one row of all elements";
+  EXPECT_EQ(loop.stride(0), 1);
+}
+
 }  // namespace
 }  // namespace qx::lite

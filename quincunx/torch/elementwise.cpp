@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quincunx/kernels/elementwise/unary.h"
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -15,7 +16,7 @@ using torch::stable::Tensor;
 Tensor unary(const Tensor& x, const std::string& function) {
   const auto chosen = value_or_throw(kernels::unary_function_from_name(function));
   const TensorView input = kernel_float_view("x", x);
-  Tensor result = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
   throw_if_error(kernels::apply_unary(chosen, input, kernel_float_view("result", result)));
   return result;
 }
@@ -24,7 +25,7 @@ Tensor gated(const Tensor& gate, const Tensor& up, const std::string& function) 
   const auto chosen = value_or_throw(kernels::unary_function_from_name(function));
   const TensorView gates = kernel_float_view("gate", gate);
   const TensorView factors = kernel_float_view("up", up);
-  Tensor result = torch::stable::empty_like(gate);
+  Tensor result = result_like(gate);
   throw_if_error(kernels::apply_gated(chosen, gates, factors, kernel_float_view("result", result)));
   return result;
 }

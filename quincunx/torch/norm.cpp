@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "quincunx/kernels/norm/group_norm.h"
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -30,7 +31,7 @@ using Norm = Status (*)(const TensorView&, const kernels::NormOptions&, const Te
 
 Tensor normalized(Norm norm, const Tensor& x, const kernels::NormOptions& options) {
   const TensorView input = kernel_float_view("x", x);
-  Tensor result = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
   throw_if_error(norm(input, options, kernel_float_view("result", result)));
   return result;
 }
@@ -38,8 +39,8 @@ Tensor normalized(Norm norm, const Tensor& x, const kernels::NormOptions& option
 std::tuple<Tensor, Tensor> added(Norm norm, const Tensor& x, const Tensor& residual, kernels::NormOptions options) {
   const TensorView input = kernel_float_view("x", x);
   options.residual = kernel_float_view("residual", residual);
-  Tensor result = torch::stable::empty_like(x);
-  Tensor sum = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
+  Tensor sum = result_like(x);
   options.sum = kernel_float_view("sum", sum);
   throw_if_error(norm(input, options, kernel_float_view("result", result)));
   return {result, sum};
@@ -85,7 +86,7 @@ Tensor group_norm(const Tensor& x, int64_t num_groups, const Parameter& weight, 
                                           .eps = eps,
                                           .silu = silu};
   const TensorView input = kernel_float_view("x", x);
-  Tensor result = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
   throw_if_error(kernels::group_norm(input, options, kernel_float_view("result", result)));
   return result;
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -20,7 +21,7 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, bool interlea
   options.form = interleaved ? kernels::RopeForm::kInterleaved : kernels::RopeForm::kHalfSplit;
   options.sequence_dim = static_cast<int>(sequence_dim);
   const TensorView input = kernel_float_view("x", x);
-  Tensor result = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
   throw_if_error(kernels::apply_rope(input, float32_view("cos", cos), float32_view("sin", sin), options,
                                      kernel_float_view("result", result)));
   return result;

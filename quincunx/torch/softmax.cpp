@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "quincunx/kernels/cross_entropy/cross_entropy.h"
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -26,7 +27,7 @@ Tensor along_dim(AlongDim function, const Tensor& x, int64_t dim) {
     throw_if_error(invalid_argument("dim: expected " + std::to_string(-x.dim()) + " to " + std::to_string(x.dim() - 1) +
                                     ", got " + std::to_string(dim)));
   }
-  Tensor result = torch::stable::empty_like(x);
+  Tensor result = result_like(x);
   throw_if_error(function(input, static_cast<int>(dim), kernel_float_view("result", result)));
   return result;
 }
@@ -60,7 +61,7 @@ Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& logits, con
                               const std::string& reduction) {
   const kernels::CrossEntropyOptions options = loss_options(ignore_index, label_smoothing, reduction);
   const TensorView input = kernel_float_view("logits", logits);
-  Tensor result = torch::stable::empty_like(logits);
+  Tensor result = result_like(logits);
   throw_if_error(kernels::cross_entropy_backward(
       input, index_view("target", target), float32_view("log_sum_exp", log_sum_exp),
       float32_view("grad_loss", grad_loss), options, kernel_float_view("result", result)));

@@ -10,6 +10,7 @@
 #include "quincunx/kernels/embedding/embedding.h"
 #include "quincunx/kernels/sampling/sampling.h"
 #include "quincunx/kernels/top_k/top_k.h"
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -24,7 +25,7 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
   const auto sizes = indices.sizes();
   std::vector<int64_t> shape(sizes.begin(), sizes.end());
   shape.push_back(table.size(1));
-  Tensor result = torch::stable::new_empty(table, shape);
+  Tensor result = contiguous_result(table, shape);
   throw_if_error(kernels::embedding(rows, index_view("indices", indices), kernel_float_view("result", result)));
   return result;
 }
@@ -37,7 +38,8 @@ Tensor embedding_bag(const Tensor& table, const Tensor& indices, const Tensor& o
   if (table.dim() != 2) throw_if_error(invalid_argument("table: expected 2 dimensions, got " + rows.to_string()));
   const TensorView starts = index_view("offsets", offsets);
   if (offsets.dim() != 1) throw_if_error(invalid_argument("offsets: expected 1 dimensions, got " + starts.to_string()));
-  Tensor result = torch::stable::new_empty(table, {offsets.size(0), table.size(1)});
+  const int64_t shape[] = {offsets.size(0), table.size(1)};
+  Tensor result = contiguous_result(table, shape);
   throw_if_error(kernels::embedding_bag(rows, index_view("indices", indices), starts,
                                         mode == "sum" ? kernels::BagMode::kSum : kernels::BagMode::kMean,
                                         kernel_float_view("result", result)));

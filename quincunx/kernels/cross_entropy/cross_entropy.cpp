@@ -1,5 +1,7 @@
 #include "quincunx/kernels/cross_entropy/cross_entropy.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,7 +9,10 @@
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/stream_rule.h"
+#include "quincunx/kernels/cross_entropy/logit_block.h"
 #include "quincunx/parallel/parallel_for.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,36 +26,51 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-float BlockMax(const float* x, int64_t count) { return LargestOf(x, count); }
-float BlockSumOfExp(const float* x, int64_t count, float shift) { return SumOfExp<false>(x, count, shift, nullptr); }
+// Calls body with the logits as a pointer to their type.
+template <class Body>
+HWY_INLINE auto WithType(const LogitBlock& block, const Body& body) {
+  if (block.dtype == DType::kBFloat16) return body(static_cast<const BFloat16*>(block.x));
+  if (block.dtype == DType::kFloat16) return body(static_cast<const Float16*>(block.x));
+  return body(static_cast<const float*>(block.x));
+}
 
-float BlockSum(const float* x, int64_t count) {
+float BlockMax(const LogitBlock& block) {
+  return WithType(block, [&](const auto* x) HWY_ATTR { return LargestOf(x, block.count); });
+}
+float BlockSumOfExp(const LogitBlock& block, float shift) {
+  return WithType(block, [&](const auto* x) HWY_ATTR { return SumOfExp<false>(x, block.count, shift, nullptr); });
+}
+
+template <typename T>
+HWY_INLINE float SumOf(const T* x, int64_t count) {
   const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
   auto s0 = hn::Zero(d), s1 = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    s0 = hn::Add(s0, hn::LoadU(d, x + i));
-    s1 = hn::Add(s1, hn::LoadU(d, x + i + lanes));
+  for (int64_t i = 0; i < count; i += step) {
+    const bool whole = i + step <= count;
+    const auto pair = whole ? LoadPair(d, x + i) : LoadPairTail(d, x + i, static_cast<size_t>(count - i));
+    s0 = hn::Add(s0, pair.a);
+    s1 = hn::Add(s1, pair.b);
   }
-  float rest = 0;
-  for (; i < count; ++i) rest += x[i];
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1))) + rest;
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+}
+float BlockSum(const LogitBlock& block) {
+  return WithType(block, [&](const auto* x) HWY_ATTR { return SumOf(x, block.count); });
 }
 
 // y = scale * (exp(x - log_sum_exp) - even)
-void BlockGradient(const float* x, int64_t count, float log_sum_exp, float scale, float even, float* y) {
+void BlockGradient(const LogitBlock& block, float log_sum_exp, float scale, float even, void* y) {
   const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto offset = hn::Set(d, log_sum_exp);
-  const auto factor = hn::Set(d, scale);
-  const auto spread = hn::Set(d, even);
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
+  const auto offset = hn::Set(d, log_sum_exp), factor = hn::Set(d, scale), spread = hn::Set(d, even);
   const auto apply = [&](hn::Vec<decltype(d)> v)
                          HWY_ATTR { return hn::Mul(factor, hn::Sub(ExpOfDifference(d, hn::Sub(v, offset)), spread)); };
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(apply(hn::LoadU(d, x + i)), d, y + i);
-  const auto rest = static_cast<size_t>(count - i);
-  if (rest != 0) StoreFloatTail(apply(LoadFloatTail(d, x + i, rest)), d, y + i, rest);
+  WithType(block, [&]<typename T>(const T* x) HWY_ATTR {
+    for (int64_t i = 0; i < block.count; i += step) {
+      const auto pair = LoadPairUpTo(d, x, i, block.count);
+      StorePairUpTo({apply(pair.a), apply(pair.b)}, d, static_cast<T*>(y), i, block.count, block.stream);
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -117,7 +137,7 @@ Status check_shared(const TensorView& logits, const TensorView& targets, const C
   return check_targets(targets, logits.size(0), logits.size(1), options.ignore_index);
 }
 
-// The rows of the logits as blocks of f32.
+// The rows of the logits as dense blocks.
 class LogitRow {
  public:
   LogitRow(const TensorView& logits, int64_t row)
@@ -126,11 +146,13 @@ class LogitRow {
         bytes_(dtype_size_bytes(dtype_)),
         data_(logits.data_as<char>() + row * logits.stride(0) * bytes_) {}
 
-  const float* load(int64_t first, int64_t count, float* buffer) const {
+  bool is_dense() const { return stride_ == 1; }
+  // With `as_f32`, or where its elements are apart, `buffer` takes the block as f32.
+  LogitBlock block(int64_t first, int64_t count, float* buffer, bool as_f32 = false) const {
     const char* from = data_ + first * stride_ * bytes_;
-    if (dtype_ == DType::kFloat32 && stride_ == 1) return reinterpret_cast<const float*>(from);
+    if (is_dense() && !as_f32) return {dtype_, from, count, false};
     load_row_as_f32(dtype_, from, stride_, count, buffer);
-    return buffer;
+    return {DType::kFloat32, buffer, count, false};
   }
   float at(int64_t index) const {
     float value = 0;
@@ -162,18 +184,18 @@ RowSums sum_row(const LogitRow& row, int64_t classes, bool wants_sum) {
   float buffer[kBlock];
   for (int64_t first = 0; first < classes; first += kBlock) {
     const int64_t count = std::min(kBlock, classes - first);
-    const float* x = row.load(first, count, buffer);
-    const float block_max = HWY_DYNAMIC_DISPATCH(BlockMax)(x, count);
+    const LogitBlock block = row.block(first, count, buffer);
+    const float block_max = HWY_DYNAMIC_DISPATCH(BlockMax)(block);
     // A block of -inf only adds nothing, unless a NaN hides in it.
     const float shift = std::max(largest, block_max);
     if (!std::isinf(shift) || shift > 0) {
       if (shift > largest) sum *= std::exp(static_cast<double>(largest) - shift);
-      sum += HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(x, count, shift);
+      sum += HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, shift);
       largest = shift;
-    } else if (std::isnan(HWY_DYNAMIC_DISPATCH(BlockSum)(x, count))) {
+    } else if (std::isnan(HWY_DYNAMIC_DISPATCH(BlockSum)(block))) {
       sum = std::numeric_limits<double>::quiet_NaN();
     }
-    if (wants_sum) total += HWY_DYNAMIC_DISPATCH(BlockSum)(x, count);
+    if (wants_sum) total += HWY_DYNAMIC_DISPATCH(BlockSum)(block);
   }
   return {static_cast<float>(largest + std::log(sum)), total};
 }
@@ -245,25 +267,37 @@ struct RowGradient {
   int64_t target;  // -1 for an ignored row
 };
 
-void write_gradient(const LogitRow& row, const RowGradient& gradient, const TensorView& output, int64_t index) {
-  const int64_t bytes = dtype_size_bytes(output.dtype());
+void write_gradient(const LogitRow& row, const RowGradient& gradient, const TensorView& output, int64_t index,
+                    bool stream) {
+  const DType dtype = output.dtype();
+  const int64_t bytes = dtype_size_bytes(dtype), stride = output.stride(1);
   char* start = output.data_as<char>() + index * output.stride(0) * bytes;
-  const int64_t stride = output.stride(1);
   float in_buffer[kBlock], out_buffer[kBlock];
   for (int64_t first = 0; first < output.size(1); first += kBlock) {
     const int64_t count = std::min(kBlock, output.size(1) - first);
     char* to = start + first * stride * bytes;
-    const bool direct = output.dtype() == DType::kFloat32 && stride == 1;
-    float* y = direct ? reinterpret_cast<float*>(to) : out_buffer;
     if (gradient.target < 0) {
-      std::fill_n(y, count, 0.0f);
-    } else {
-      const float* x = row.load(first, count, in_buffer);
-      HWY_DYNAMIC_DISPATCH(BlockGradient)(x, count, gradient.log_sum_exp, gradient.scale, gradient.even, y);
-      const int64_t target = gradient.target - first;
-      if (target >= 0 && target < count) y[target] -= gradient.at_target;
+      std::fill_n(out_buffer, count, 0.0f);
+      store_row_from_f32(out_buffer, count, dtype, to, stride);
+      continue;
     }
-    if (!direct) store_row_from_f32(y, count, output.dtype(), to, stride);
+    const bool direct = stride == 1 && row.is_dense();
+    LogitBlock block = row.block(first, count, in_buffer, !direct);
+    block.stream = stream && direct;
+    const int64_t target = gradient.target - first;
+    const bool has_target = target >= 0 && target < count;
+    float at_target = 0;
+    if (has_target) {  // read before y, which may be the logits, is written
+      const float logit = row.at(gradient.target);
+      const LogitBlock one{DType::kFloat32, &logit, 1, false};
+      HWY_DYNAMIC_DISPATCH(BlockGradient)
+      (one, gradient.log_sum_exp, gradient.scale, gradient.even, &at_target);
+      at_target -= gradient.at_target;
+    }
+    HWY_DYNAMIC_DISPATCH(BlockGradient)
+    (block, gradient.log_sum_exp, gradient.scale, gradient.even, direct ? static_cast<void*>(to) : out_buffer);
+    if (!direct) store_row_from_f32(out_buffer, count, dtype, to, stride);
+    if (has_target) store_row_from_f32(&at_target, 1, dtype, to + target * stride * bytes, 1);
   }
 }
 
@@ -285,6 +319,7 @@ Status cross_entropy_backward(const TensorView& logits, const TensorView& target
   const auto even = static_cast<float>(smoothing / static_cast<double>(classes));
   const auto counted = static_cast<double>(count_rows(targets, options.ignore_index));
   const double divisor = options.reduction == LossReduction::kMean ? counted : 1;
+  const bool stream = writes_past_caches(grad_logits, grad_logits.data() == logits.data());
   const int64_t step = options.reduction == LossReduction::kNone ? grad_loss.stride(0) : 0;
   parallel_for(0, rows, std::max<int64_t>(1, kRowLoopGrain / classes), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -293,8 +328,9 @@ Status cross_entropy_backward(const TensorView& logits, const TensorView& target
       const RowGradient gradient{log_sum_exp.data_as<float>()[r], static_cast<float>(scale), even,
                                  static_cast<float>(scale * (1 - smoothing)),
                                  target == options.ignore_index ? -1 : target};
-      write_gradient(LogitRow(logits, r), gradient, grad_logits, r);
+      write_gradient(LogitRow(logits, r), gradient, grad_logits, r, stream);
     }
+    if (stream) hwy::FlushStream();
   });
   return ok_status();
 }

@@ -1,13 +1,19 @@
 #include "quincunx/kernels/elementwise/unary.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
+#include <array>
 #include <iterator>
+#include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "quincunx/kernels/convert/argument_checks.h"
 #include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_offsets.h"
+#include "quincunx/kernels/convert/stream_rule.h"
+#include "quincunx/kernels/elementwise/element_row.h"
 #include "quincunx/parallel/parallel_for.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,7 +21,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "quincunx/kernels/convert/float_storage-inl.h"
+#include "quincunx/kernels/convert/float_pair-inl.h"
 #include "quincunx/kernels/elementwise/activations-inl.h"
 #include "quincunx/kernels/elementwise/sin_cos-inl.h"
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
@@ -24,42 +30,87 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
-#define QX_UNARY_ROW(name, function)                                                                    \
-  void name##Row(const float* input, int64_t count, float* output) {                                    \
-    const hn::ScalableTag<float> d;                                                                     \
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));                                              \
-    int64_t i = 0;                                                                                      \
-    for (; i + lanes <= count; i += lanes) {                                                            \
-      hn::StoreU(function(d, hn::LoadU(d, input + i)), d, output + i);                                  \
-    }                                                                                                   \
-    const auto rest = static_cast<size_t>(count - i);                                                   \
-    if (rest != 0) StoreFloatTail(function(d, LoadFloatTail(d, input + i, rest)), d, output + i, rest); \
+// y = F(x), or F(x) * factor with kGated, of a multiple of two vectors.
+template <class F, bool kGated, typename T>
+HWY_NOINLINE void WholeVectors(const T* x, const T* factor, T* y, int64_t count, bool stream) {
+  const hn::ScalableTag<float> d;
+  const F function;
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += step) {
+    auto pair = LoadPair(d, x + i);
+    pair = {function(d, pair.a), function(d, pair.b)};
+    if constexpr (kGated) {
+      const auto factors = LoadPair(d, factor + i);
+      pair = {hn::Mul(pair.a, factors.a), hn::Mul(pair.b, factors.b)};
+    }
+    StorePair(pair, d, y + i, stream);
   }
-QX_UNARY_ROW(Exp, FastExp)
-QX_UNARY_ROW(Log, Log)
-QX_UNARY_ROW(Erf, Erf)
-QX_UNARY_ROW(Tanh, Tanh)
-QX_UNARY_ROW(Sigmoid, Sigmoid)
-QX_UNARY_ROW(Silu, Silu)
-QX_UNARY_ROW(GeluErf, GeluErf)
-QX_UNARY_ROW(GeluTanh, GeluTanh)
-QX_UNARY_ROW(Sin, Sin)
-QX_UNARY_ROW(Cos, Cos)
-QX_UNARY_ROW(Rsqrt, Rsqrt)
-QX_UNARY_ROW(Relu, Relu)
-QX_UNARY_ROW(Relu6, Relu6)
-QX_UNARY_ROW(GeluQuick, GeluQuick)
-QX_UNARY_ROW(Hardsigmoid, Hardsigmoid)
-QX_UNARY_ROW(Hardswish, Hardswish)
-QX_UNARY_ROW(Softplus, Softplus)
-#undef QX_UNARY_ROW
+}
+
+template <class F, bool kGated, typename T>
+void Row(const ElementRow& row) {
+  constexpr size_t kStep = 2 * hn::MaxLanes(hn::ScalableTag<float>());
+  const auto *x = static_cast<const T*>(row.x), *factor = static_cast<const T*>(row.factor);
+  auto* y = static_cast<T*>(row.y);
+  const int64_t whole = row.count - row.count % static_cast<int64_t>(2 * hn::Lanes(hn::ScalableTag<float>()));
+  WholeVectors<F, kGated>(x, factor, y, whole, row.stream);
+  const auto rest = static_cast<size_t>(row.count - whole);
+  if (rest == 0) return;
+  T inputs[kStep] = {}, factors[kStep] = {}, results[kStep];
+  std::copy_n(x + whole, rest, inputs);
+  if constexpr (kGated) std::copy_n(factor + whole, rest, factors);
+  WholeVectors<F, kGated>(inputs, factors, results, kStep, false);
+  std::copy_n(results, rest, y + whole);
+}
+
+#define QX_FUNCTION(name, function)           \
+  struct name##Function {                     \
+    template <class D, class V>               \
+    HWY_INLINE V operator()(D d, V x) const { \
+      return function(d, x);                  \
+    }                                         \
+  };
+// The activations of networks: every dtype in registers, with and without a factor.
+template <class F>
+void ActivationRow(const ElementRow& row) {
+  const bool gated = row.factor != nullptr;
+  switch (row.dtype) {
+    case DType::kBFloat16: return gated ? Row<F, true, BFloat16>(row) : Row<F, false, BFloat16>(row);
+    case DType::kFloat16: return gated ? Row<F, true, Float16>(row) : Row<F, false, Float16>(row);
+    default: return gated ? Row<F, true, float>(row) : Row<F, false, float>(row);
+  }
+}
+#define QX_ACTIVATION(name, function) \
+  QX_FUNCTION(name, function)         \
+  void name##Row(const ElementRow& row) { ActivationRow<name##Function>(row); }
+QX_ACTIVATION(Sigmoid, Sigmoid)
+QX_ACTIVATION(Silu, Silu)
+QX_ACTIVATION(GeluErf, GeluErf)
+QX_ACTIVATION(GeluTanh, GeluTanh)
+QX_ACTIVATION(Relu, Relu)
+#undef QX_ACTIVATION
+
+// Others take longer than a buffer: f32 without a factor.
+#define QX_UNARY(name, function) \
+  QX_FUNCTION(name, function)    \
+  void name##Row(const ElementRow& row) { Row<name##Function, false, float>(row); }
+QX_UNARY(Exp, FastExp)
+QX_UNARY(Log, Log)
+QX_UNARY(Erf, Erf)
+QX_UNARY(Tanh, Tanh)
+QX_UNARY(Sin, Sin)
+QX_UNARY(Cos, Cos)
+QX_UNARY(Rsqrt, Rsqrt)
+QX_UNARY(Relu6, Relu6)
+QX_UNARY(GeluQuick, GeluQuick)
+QX_UNARY(Hardsigmoid, Hardsigmoid)
+QX_UNARY(Hardswish, Hardswish)
+QX_UNARY(Softplus, Softplus)
+#undef QX_UNARY
+#undef QX_FUNCTION
 
 void MultiplyRow(const float* a, const float* b, int64_t count, float* output) {
-  const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, output + i);
-  for (; i < count; ++i) output[i] = a[i] * b[i];
+  for (int64_t i = 0; i < count; ++i) output[i] = a[i] * b[i];
 }
 
 }  // namespace HWY_NAMESPACE
@@ -90,30 +141,30 @@ HWY_EXPORT(MultiplyRow);
 
 namespace {
 
-// Elements a step handles: 4 KiB of f32, inside L1 together with its input.
+// Elements of a strided row that pass through a buffer at a time: 4 KiB of f32, inside L1 together with its input.
 constexpr int64_t kChunk = 1024;
 // Elements a task handles at least: below this a thread costs more than it saves.
 constexpr int64_t kGrain = 16384;
 
-void apply_to_row(UnaryFunction function, const float* input, int64_t count, float* output) {
+void apply_to_row(UnaryFunction function, const ElementRow& row) {
   switch (function) {
-    case UnaryFunction::kExp: return HWY_DYNAMIC_DISPATCH(ExpRow)(input, count, output);
-    case UnaryFunction::kLog: return HWY_DYNAMIC_DISPATCH(LogRow)(input, count, output);
-    case UnaryFunction::kErf: return HWY_DYNAMIC_DISPATCH(ErfRow)(input, count, output);
-    case UnaryFunction::kTanh: return HWY_DYNAMIC_DISPATCH(TanhRow)(input, count, output);
-    case UnaryFunction::kSigmoid: return HWY_DYNAMIC_DISPATCH(SigmoidRow)(input, count, output);
-    case UnaryFunction::kSilu: return HWY_DYNAMIC_DISPATCH(SiluRow)(input, count, output);
-    case UnaryFunction::kGeluErf: return HWY_DYNAMIC_DISPATCH(GeluErfRow)(input, count, output);
-    case UnaryFunction::kGeluTanh: return HWY_DYNAMIC_DISPATCH(GeluTanhRow)(input, count, output);
-    case UnaryFunction::kSin: return HWY_DYNAMIC_DISPATCH(SinRow)(input, count, output);
-    case UnaryFunction::kCos: return HWY_DYNAMIC_DISPATCH(CosRow)(input, count, output);
-    case UnaryFunction::kRsqrt: return HWY_DYNAMIC_DISPATCH(RsqrtRow)(input, count, output);
-    case UnaryFunction::kRelu: return HWY_DYNAMIC_DISPATCH(ReluRow)(input, count, output);
-    case UnaryFunction::kRelu6: return HWY_DYNAMIC_DISPATCH(Relu6Row)(input, count, output);
-    case UnaryFunction::kGeluQuick: return HWY_DYNAMIC_DISPATCH(GeluQuickRow)(input, count, output);
-    case UnaryFunction::kHardsigmoid: return HWY_DYNAMIC_DISPATCH(HardsigmoidRow)(input, count, output);
-    case UnaryFunction::kHardswish: return HWY_DYNAMIC_DISPATCH(HardswishRow)(input, count, output);
-    case UnaryFunction::kSoftplus: return HWY_DYNAMIC_DISPATCH(SoftplusRow)(input, count, output);
+    case UnaryFunction::kExp: return HWY_DYNAMIC_DISPATCH(ExpRow)(row);
+    case UnaryFunction::kLog: return HWY_DYNAMIC_DISPATCH(LogRow)(row);
+    case UnaryFunction::kErf: return HWY_DYNAMIC_DISPATCH(ErfRow)(row);
+    case UnaryFunction::kTanh: return HWY_DYNAMIC_DISPATCH(TanhRow)(row);
+    case UnaryFunction::kSigmoid: return HWY_DYNAMIC_DISPATCH(SigmoidRow)(row);
+    case UnaryFunction::kSilu: return HWY_DYNAMIC_DISPATCH(SiluRow)(row);
+    case UnaryFunction::kGeluErf: return HWY_DYNAMIC_DISPATCH(GeluErfRow)(row);
+    case UnaryFunction::kGeluTanh: return HWY_DYNAMIC_DISPATCH(GeluTanhRow)(row);
+    case UnaryFunction::kSin: return HWY_DYNAMIC_DISPATCH(SinRow)(row);
+    case UnaryFunction::kCos: return HWY_DYNAMIC_DISPATCH(CosRow)(row);
+    case UnaryFunction::kRsqrt: return HWY_DYNAMIC_DISPATCH(RsqrtRow)(row);
+    case UnaryFunction::kRelu: return HWY_DYNAMIC_DISPATCH(ReluRow)(row);
+    case UnaryFunction::kRelu6: return HWY_DYNAMIC_DISPATCH(Relu6Row)(row);
+    case UnaryFunction::kGeluQuick: return HWY_DYNAMIC_DISPATCH(GeluQuickRow)(row);
+    case UnaryFunction::kHardsigmoid: return HWY_DYNAMIC_DISPATCH(HardsigmoidRow)(row);
+    case UnaryFunction::kHardswish: return HWY_DYNAMIC_DISPATCH(HardswishRow)(row);
+    case UnaryFunction::kSoftplus: return HWY_DYNAMIC_DISPATCH(SoftplusRow)(row);
   }
 }
 
@@ -121,29 +172,30 @@ void apply_to_row(UnaryFunction function, const float* input, int64_t count, flo
 struct Piece {
   char* data;
   int64_t stride;
-  DType dtype;
-
-  bool is_plain() const { return dtype == DType::kFloat32 && stride == 1; }
-  float* plain() const { return reinterpret_cast<float*>(data); }
 };
 
-// At most kChunk elements. f32 rows are computed in place, others by way of a buffer.
-void apply_to_piece(UnaryFunction function, const Piece& input, int64_t count, const Piece& output) {
-  if (input.is_plain() && output.is_plain()) return apply_to_row(function, input.plain(), count, output.plain());
-  float buffer[kChunk];
-  load_row_as_f32(input.dtype, input.data, input.stride, count, buffer);
-  apply_to_row(function, buffer, count, buffer);
-  store_row_from_f32(buffer, count, output.dtype, output.data, output.stride);
+// Whether the function's kernel takes every dtype and a factor.
+bool is_activation(UnaryFunction function) {
+  switch (function) {
+    case UnaryFunction::kSigmoid:
+    case UnaryFunction::kSilu:
+    case UnaryFunction::kGeluErf:
+    case UnaryFunction::kGeluTanh:
+    case UnaryFunction::kRelu: return true;
+    default: return false;
+  }
 }
 
-void gate_piece(UnaryFunction function, const Piece& gate, const Piece& up, int64_t count, const Piece& output) {
-  float gates[kChunk], ups[kChunk];
-  if (!gate.is_plain()) load_row_as_f32(gate.dtype, gate.data, gate.stride, count, gates);
-  if (!up.is_plain()) load_row_as_f32(up.dtype, up.data, up.stride, count, ups);
-  apply_to_row(function, gate.is_plain() ? gate.plain() : gates, count, gates);
-  const float* factor = up.is_plain() ? up.plain() : ups;
-  HWY_DYNAMIC_DISPATCH(MultiplyRow)(gates, factor, count, output.is_plain() ? output.plain() : gates);
-  if (!output.is_plain()) store_row_from_f32(gates, count, output.dtype, output.data, output.stride);
+// At most kChunk elements, by way of buffers.
+void apply_by_buffer(UnaryFunction function, DType dtype, std::span<const Piece> at, int64_t count) {
+  float values[kChunk], factors[kChunk];
+  load_row_as_f32(dtype, at[0].data, at[0].stride, count, values);
+  apply_to_row(function, {DType::kFloat32, values, nullptr, values, count, false});
+  if (at.size() == 3) {
+    load_row_as_f32(dtype, at[1].data, at[1].stride, count, factors);
+    HWY_DYNAMIC_DISPATCH(MultiplyRow)(values, factors, count, values);
+  }
+  store_row_from_f32(values, count, dtype, at.back().data, at.back().stride);
 }
 
 Status check_function(UnaryFunction function) {
@@ -152,26 +204,38 @@ Status check_function(UnaryFunction function) {
   return invalid_argument("function: expected a UnaryFunction, got " + std::to_string(number));
 }
 
-// The tensors of an element-by-element call, cut into pieces of one row.
-template <size_t kCount, typename Body>
-void for_each_piece(const TensorView* const (&views)[kCount], const Body& body) {
-  const bool flatten = std::all_of(views, views + kCount, [](const TensorView* view) { return view->is_contiguous(); });
-  std::vector<RowOffsets> rows;
-  for (const TensorView* view : views) rows.emplace_back(*view, flatten);
+// Input, perhaps factor, and output of one shape and dtype, cut into pieces of one row.
+template <size_t kCount>
+void apply_to_tensors(UnaryFunction function, const TensorView* const (&views)[kCount]) {
+  const TensorView& output = *views[kCount - 1];
+  const bool flat = std::all_of(views, views + kCount, [](const TensorView* view) { return view->is_contiguous(); });
+  std::array<RowOffsets, kCount> rows = [&]<size_t... kAt>(std::index_sequence<kAt...>) {
+    return std::array{RowOffsets(*views[kAt], flat)...};
+  }(std::make_index_sequence<kCount>());
+  const DType dtype = output.dtype();
+  const bool dense = (is_activation(function) || (kCount == 2 && dtype == DType::kFloat32)) &&
+                     std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.row_stride() == 1; });
+  const bool in_place = output.data() == views[0]->data() || output.data() == views[kCount - 2]->data();
+  const bool stream = dense && writes_past_caches(output, in_place, flat);
   const int64_t length = rows[0].row_length();
-  const int64_t bytes = dtype_size_bytes(views[0]->dtype());
-  const int64_t pieces = (length + kChunk - 1) / kChunk;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::min(kChunk, length));
-  parallel_for(0, rows[0].num_rows() * pieces, grain, [&](int64_t begin, int64_t end) {
+  const int64_t piece = std::min(dense ? kGrain : kChunk, length);
+  const int64_t pieces = (length + piece - 1) / piece;
+  parallel_for(0, rows[0].num_rows() * pieces, std::max<int64_t>(1, kGrain / piece), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task % pieces * kChunk;
+      const int64_t first = task % pieces * piece, count = std::min(piece, length - first);
       Piece at[kCount];
       for (size_t i = 0; i < kCount; ++i) {
         const int64_t offset = rows[i].offset(task / pieces) + first * rows[i].row_stride();
-        at[i] = {static_cast<char*>(views[i]->data()) + offset * bytes, rows[i].row_stride(), views[i]->dtype()};
+        at[i] = {static_cast<char*>(views[i]->data()) + offset * dtype_size_bytes(dtype), rows[i].row_stride()};
       }
-      body(at, std::min(kChunk, length - first));
+      if (dense) {
+        apply_to_row(function,
+                     {dtype, at[0].data, kCount == 3 ? at[1].data : nullptr, at[kCount - 1].data, count, stream});
+      } else {
+        apply_by_buffer(function, dtype, at, count);
+      }
     }
+    if (stream) hwy::FlushStream();
   });
 }
 
@@ -208,8 +272,7 @@ Status apply_unary(UnaryFunction function, const TensorView& input, const Tensor
   QX_RETURN_IF_ERROR(check_same_shape("output", output, "input", input));
   QX_RETURN_IF_ERROR(check_output("output", output, {{"input", &input}}));
   if (input.num_elements() == 0) return ok_status();
-  for_each_piece<2>({&input, &output},
-                    [&](const Piece(&at)[2], int64_t count) { apply_to_piece(function, at[0], count, at[1]); });
+  apply_to_tensors<2>(function, {&input, &output});
   return ok_status();
 }
 
@@ -223,8 +286,7 @@ Status apply_gated(UnaryFunction function, const TensorView& gate, const TensorV
   }
   QX_RETURN_IF_ERROR(check_output("output", output, {{"gate", &gate}, {"up", &up}}));
   if (gate.num_elements() == 0) return ok_status();
-  for_each_piece<3>({&gate, &up, &output},
-                    [&](const Piece(&at)[3], int64_t count) { gate_piece(function, at[0], at[1], count, at[2]); });
+  apply_to_tensors<3>(function, {&gate, &up, &output});
   return ok_status();
 }
 

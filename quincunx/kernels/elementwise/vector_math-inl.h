@@ -16,18 +16,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "quincunx/kernels/elementwise/exp_table-inl.h"
+#include "quincunx/kernels/elementwise/gelu-inl.h"
+#include "quincunx/kernels/elementwise/polynomial-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
-template <class D, class V, size_t kCount>
-HWY_INLINE V Polynomial(D d, V x, const float (&c)[kCount]) {
-  V sum = hn::Set(d, c[kCount - 1]);
-  for (size_t i = kCount - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
-  return sum;
-}
 
 // 2^n for -126 <= n <= 127.
 template <class D, class VI>
@@ -74,9 +70,19 @@ HWY_INLINE hn::Mask<D> HasNormalExp(D d, V x) {
   return hn::Lt(hn::Abs(x), hn::Set(d, 87.0f));
 }
 
-// exp(x) within 1.02 ulp where HasNormalExp(x), anything elsewhere.
+// exp(x) within 1.1 ulp where HasNormalExp(x), anything elsewhere.
 template <class D, class V>
 HWY_INLINE V ShortExp(D d, V x) {
+  if constexpr (HasExpTable(D())) {
+    const V shift = hn::Set(d, 0x1.8p23f);
+    const V shifted = hn::MulAdd(x, hn::Set(d, 16 * 1.44269504f), shift);
+    const V n = hn::Sub(shifted, shift);
+    const V coarse = hn::NegMulAdd(n, hn::Set(d, 0.693359375f / 16), x);
+    const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f / 16), coarse);
+    static constexpr float kExp[] = {1.0f, 0.5000162f, 0.1666722f};
+    const V root = SixteenthPowerOfTwo(d, shifted);
+    return hn::MulAdd(root, hn::Mul(r, Polynomial(d, r, kExp)), root);
+  }
   hn::Vec<hn::RebindToSigned<D>> n;
   const V y = ReducedExp<false>(d, x, n);
   return TimesPowerOfTwo(d, y, n);
@@ -100,13 +106,26 @@ HWY_INLINE V Exp(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
-// Within 1.02 ulp, and cheaper. A lane's bits do not depend on the other lanes.
+// Exp of lanes of which few are likely to need it: out of line, so that the callers stay small.
+template <class D>
+HWY_NOINLINE void ExpInMemory(D d, float* lanes) {
+  hn::Store(Exp(d, hn::Load(d, lanes)), d, lanes);
+}
+template <class D, class V>
+HWY_INLINE V RareExp(D d, V x) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::Store(x, d, lanes);
+  ExpInMemory(d, lanes);
+  return hn::Load(d, lanes);
+}
+
+// Within 1.1 ulp, and cheaper. A lane's bits do not depend on the other lanes.
 template <class D, class V>
 HWY_INLINE V FastExp(D d, V x) {
   const auto normal = HasNormalExp(d, x);
   const V y = ShortExp(d, x);
   if (hn::AllTrue(d, normal)) return y;
-  return hn::IfThenElse(normal, y, Exp(d, x));
+  return hn::IfThenElse(normal, y, RareExp(d, x));
 }
 
 // exp(x) for x <= 0, zero below x = -87 (1.4 * 2^-126): cheaper than Exp. NaN gives NaN, -inf gives 0.
@@ -240,26 +259,6 @@ template <class D, class V>
 HWY_INLINE V Silu(D d, V x) {
   const V y = hn::Mul(x, FastSigmoid(d, x));
   return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
-}
-
-// x/2 * (1 + erf(x / sqrt 2)); -inf gives 0, its limit.
-template <class D, class V>
-HWY_INLINE V GeluErf(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  const V phi = hn::Add(one, Erf(d, hn::Mul(x, hn::Set(d, 0.707106781f))));
-  const V y = hn::Mul(hn::Mul(hn::Set(d, 0.5f), x), phi);
-  return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
-}
-
-// x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), computed as x * sigmoid(2 u); -inf gives 0, its limit.
-template <class D, class V>
-HWY_INLINE V GeluTanh(D d, V x) {
-  // 2 sqrt(2/pi) and 2 sqrt(2/pi) 0.044715. Beyond 16 the sigmoid is 1 or its product with x is 0 in f32.
-  const V capped = hn::Max(hn::Min(x, hn::Set(d, 16.0f)), hn::Set(d, -16.0f));
-  const V inner = hn::MulAdd(hn::Mul(capped, capped), hn::Set(d, 0.0713548162726f), hn::Set(d, 1.59576912161f));
-  const V y = hn::Mul(x, FastSigmoid(d, hn::Mul(capped, inner)));
-  const V zero_tail = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -16.0f)), y);
-  return hn::IfThenElse(hn::Eq(x, x), zero_tail, x);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,10 @@
 #include "quincunx/kernels/embedding/embedding.h"
 
+#include <hwy/cache_control.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -7,7 +12,10 @@
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/row_offsets.h"
+#include "quincunx/kernels/convert/stream_rule.h"
 #include "quincunx/kernels/reduce/reduce.h"
 #include "quincunx/parallel/parallel_for.h"
 
@@ -53,6 +61,18 @@ Result<std::vector<int64_t>> read_rows(const TensorView& indices, int64_t table_
   return rows;
 }
 
+// Past the caches: `to` is aligned to 64 bytes and `bytes` a multiple of them.
+void stream_row(char* to, const char* from, int64_t bytes) {
+#if defined(__SSE2__)
+  for (int64_t i = 0; i < bytes; i += 16) {
+    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
+  }
+#else
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+#endif
+}
+
 class Table {
  public:
   explicit Table(const TensorView& view) : view_(view), bytes_(dtype_size_bytes(view.dtype())) {}
@@ -61,8 +81,9 @@ class Table {
   bool is_dense() const { return view_.stride(1) == 1 || width() == 1; }
   const char* row(int64_t index) const { return view_.data_as<char>() + index * view_.stride(0) * bytes_; }
 
-  void copy(int64_t index, char* to, int64_t to_stride) const {
+  void copy(int64_t index, char* to, int64_t to_stride, bool stream) const {
     if (is_dense() && to_stride == 1) {
+      if (stream) return stream_row(to, row(index), width() * bytes_);
       std::memcpy(to, row(index), static_cast<size_t>(width() * bytes_));
       return;
     }
@@ -141,10 +162,14 @@ Status embedding(const TensorView& table, const TensorView& indices, const Tenso
   const Table source(table);
   const RowOffsets to(output);
   const int64_t bytes = dtype_size_bytes(output.dtype());
+  const bool stream = table.size(1) * bytes % kStreamedAlignmentBytes == 0 && writes_past_caches(output, false);
   parallel_for(0, to.num_rows(), std::max<int64_t>(1, kRowLoopGrain / table.size(1)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      source.copy(rows[static_cast<size_t>(i)], output.data_as<char>() + to.offset(i) * bytes, to.row_stride());
+      // Rows lie anywhere: the hardware does not foresee where the next one begins.
+      if (i + 1 < end) __builtin_prefetch(source.row(rows[static_cast<size_t>(i + 1)]));
+      source.copy(rows[static_cast<size_t>(i)], output.data_as<char>() + to.offset(i) * bytes, to.row_stride(), stream);
     }
+    if (stream) hwy::FlushStream();
   });
   return ok_status();
 }

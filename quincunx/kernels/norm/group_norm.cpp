@@ -1,117 +1,25 @@
 #include "quincunx/kernels/norm/group_norm.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/row_offsets.h"
+#include "quincunx/kernels/convert/stream_rule.h"
+#include "quincunx/kernels/norm/group_norm_kernel.h"
+#include "quincunx/kernels/norm/norm_kernel.h"
 #include "quincunx/parallel/parallel_for.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quincunx/kernels/norm/group_norm.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include "quincunx/kernels/elementwise/vector_math-inl.h"
-#include "quincunx/kernels/norm/group_statistics.h"
-#include "quincunx/kernels/norm/moments-inl.h"
-
-HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
-namespace HWY_NAMESPACE {
-
-using Tag = hn::ScalableTag<float>;
-using Vector = hn::Vec<Tag>;
-
-GroupStatistics PlaneStatistics(const float* x, int64_t count) {
-  const RowMoments moments = MomentsOf(x, count);
-  return {static_cast<double>(count), static_cast<double>(moments.mean) + moments.correction, moments.squares};
-}
-
-// Of `rows` rows of `channels` elements, for each channel: the sums of x - shift and of its square.
-void ChannelMoments(const float* x, int64_t rows, int64_t channels, const float* shift, float* first, float* second) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t c = 0;
-  for (; c + lanes <= channels; c += lanes) {
-    const Vector offset = hn::LoadU(d, shift + c);
-    Vector a = hn::Zero(d), b = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) {
-      const Vector v = hn::Sub(hn::LoadU(d, x + r * channels + c), offset);
-      a = hn::Add(a, v);
-      b = hn::MulAdd(v, v, b);
-    }
-    hn::StoreU(a, d, first + c);
-    hn::StoreU(b, d, second + c);
-  }
-  for (; c < channels; ++c) {
-    first[c] = second[c] = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float v = x[r * channels + c] - shift[c];
-      first[c] += v;
-      second[c] += v * v;
-    }
-  }
-}
-
-template <bool kSilu>
-HWY_INLINE Vector Affine(Vector x, Vector mean, Vector scale, Vector bias) {
-  const Tag d;
-  const Vector y = hn::MulAdd(hn::Sub(x, mean), scale, bias);
-  if constexpr (kSilu) return Silu(d, y);
-  return y;
-}
-
-template <bool kSilu>
-HWY_INLINE void NormalizePlane(const float* x, int64_t count, const ChannelAffine& channel, float* y) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector m = hn::Set(d, channel.mean), s = hn::Set(d, channel.scale), b = hn::Set(d, channel.bias);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(Affine<kSilu>(hn::LoadU(d, x + i), m, s, b), d, y + i);
-  const auto rest = static_cast<size_t>(count - i);
-  if (rest != 0) StoreFloatTail(Affine<kSilu>(LoadFloatTail(d, x + i, rest), m, s, b), d, y + i, rest);
-}
-
-template <bool kSilu>
-HWY_INLINE void NormalizeChannels(const float* x, int64_t channels, const ChannelArrays& arrays, float* y) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t c = 0;
-  for (; c + lanes <= channels; c += lanes) {
-    const Vector m = hn::LoadU(d, arrays.mean + c), s = hn::LoadU(d, arrays.scale + c);
-    hn::StoreU(Affine<kSilu>(hn::LoadU(d, x + c), m, s, hn::LoadU(d, arrays.bias + c)), d, y + c);
-  }
-  const auto rest = static_cast<size_t>(channels - c);
-  if (rest == 0) return;
-  const Vector m = LoadFloatTail(d, arrays.mean + c, rest), s = LoadFloatTail(d, arrays.scale + c, rest);
-  const Vector b = LoadFloatTail(d, arrays.bias + c, rest);
-  StoreFloatTail(Affine<kSilu>(LoadFloatTail(d, x + c, rest), m, s, b), d, y + c, rest);
-}
-
-void PlaneRow(const float* x, int64_t count, const ChannelAffine& channel, bool silu, float* y) {
-  silu ? NormalizePlane<true>(x, count, channel, y) : NormalizePlane<false>(x, count, channel, y);
-}
-void ChannelsRow(const float* x, int64_t channels, const ChannelArrays& arrays, bool silu, float* y) {
-  silu ? NormalizeChannels<true>(x, channels, arrays, y) : NormalizeChannels<false>(x, channels, arrays, y);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace qx::kernels
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace qx::kernels {
-
-HWY_EXPORT(PlaneStatistics);
-HWY_EXPORT(ChannelMoments);
-HWY_EXPORT(PlaneRow);
-HWY_EXPORT(ChannelsRow);
-
 namespace {
 
 // Elements whose statistics are taken at once: 16 KiB of f32, in L1 for both passes over them.
@@ -212,61 +120,88 @@ void for_each_piece(const Problem& problem, const RowOffsets& from, const RowOff
   }
 }
 
+// The statistics of the pieces of a run, in their order.
+void join_pieces(GroupStatistics& statistics, DType dtype, const char* x, int64_t count) {
+  for (int64_t first = 0; first < count; first += kBlock) {
+    statistics.join(run_statistics(dtype, x + first * dtype_size_bytes(dtype), std::min(kBlock, count - first)));
+  }
+}
+
 void normalize_planes(const Problem& problem) {
   const TensorView in = positions(problem.input, false), out = positions(problem.output, false);
   const bool flatten = in.is_contiguous() && out.is_contiguous();
   const RowOffsets from(in, flatten), to(out, flatten);
   const DType dtype = problem.input.dtype();
-  const bool direct_in = dtype == DType::kFloat32 && from.row_stride() == 1;
-  const bool direct_out = dtype == DType::kFloat32 && to.row_stride() == 1;
+  const bool dense_in = from.row_stride() == 1, dense_out = to.row_stride() == 1;
+  // Planes of a group one after another are one run.
+  const bool joined = flatten && problem.input.stride(1) == from.row_length();
   const int64_t groups = problem.options.num_groups;
   const int64_t size = problem.group_channels * from.num_rows() * from.row_length();
+  const bool in_place = problem.input.data() == problem.output.data();
+  const bool aligned = from.row_length() * problem.bytes % kStreamedAlignmentBytes == 0;
+  const bool stream =
+      flatten && aligned && writes_past_caches(problem.output, in_place, problem.output.is_contiguous());
   const auto one_group = [&](int64_t sample, int64_t group) {
     float buffer[kBlock];
-    const auto load = [&](const char* x, int64_t count) {
-      if (direct_in) return reinterpret_cast<const float*>(x);
+    const auto load = [&](const char* x, int64_t count) -> GroupRun {
+      if (dense_in) return {dtype, x, count, nullptr, problem.options.silu, false};
       load_row_as_f32(dtype, x, from.row_stride(), count, buffer);
-      return static_cast<const float*>(buffer);
+      return {DType::kFloat32, buffer, count, nullptr, problem.options.silu, false};
     };
     const int64_t first = group * problem.group_channels, last = first + problem.group_channels;
     GroupStatistics statistics;
-    for (int64_t channel = first; channel < last; ++channel) {
+    for (int64_t channel = first; !joined && channel < last; ++channel) {
       for_each_piece(problem, from, to, sample, channel, [&](const char* x, int64_t count, char*) {
-        statistics.join(HWY_DYNAMIC_DISPATCH(PlaneStatistics)(load(x, count), count));
+        const GroupRun run = load(x, count);
+        statistics.join(run_statistics(run.dtype, run.x, count));
       });
+    }
+    if (joined) {
+      const int64_t start = sample * problem.input.stride(0) + first * problem.input.stride(1);
+      join_pieces(statistics, dtype, problem.input.data_as<char>() + start * problem.bytes, size);
     }
     for (int64_t channel = first; channel < last; ++channel) {
       const ChannelAffine affine = problem.affine(statistics, channel);
       for_each_piece(problem, from, to, sample, channel, [&](const char* x, int64_t count, char* y) {
-        float* result = direct_out ? reinterpret_cast<float*>(y) : buffer;
-        HWY_DYNAMIC_DISPATCH(PlaneRow)(load(x, count), count, affine, problem.options.silu, result);
-        if (!direct_out) store_row_from_f32(buffer, count, dtype, y, to.row_stride());
+        GroupRun run = load(x, count);
+        const bool direct = dense_out && run.dtype == dtype;
+        if (!direct && run.dtype != DType::kFloat32) {
+          load_row_as_f32(dtype, x, 1, count, buffer);
+          run.dtype = DType::kFloat32, run.x = buffer;
+        }
+        run.y = direct ? static_cast<void*>(y) : buffer;
+        run.stream = stream && direct;
+        normalize_run(run, affine);
+        if (!direct) store_row_from_f32(buffer, count, dtype, y, to.row_stride());
       });
     }
   };
   parallel_for(0, problem.input.size(0) * groups, std::max<int64_t>(1, kRowLoopGrain / size),
                [&](int64_t begin, int64_t end) {
                  for (int64_t task = begin; task < end; ++task) one_group(task / groups, task % groups);
+                 if (stream) hwy::FlushStream();
                });
 }
 
 // Positions whose statistics are taken at once; depends on the number of channels alone.
 int64_t positions_of_block(int64_t channels) { return std::clamp<int64_t>(4 * kBlock / channels, 4, 256); }
 
+// Arrays beside rows of channels end with room for what the kernels read and write beyond the last.
+size_t padded_channels(const Problem& problem) { return static_cast<size_t>(problem.channels + kParameterPadding); }
+
 // Channels-last: the statistics of all groups over one block of positions.
-void block_statistics(const Problem& problem, const float* x, int64_t rows, std::span<GroupStatistics> groups) {
-  const auto channels = static_cast<size_t>(problem.channels);
+void block_statistics(const Problem& problem, const ChannelRows& rows, std::span<GroupStatistics> groups) {
   const auto group_channels = static_cast<size_t>(problem.group_channels);
-  std::vector<float> work(3 * channels, 0);
-  float *shift = work.data(), *first = shift + channels, *second = first + channels;
-  const auto count = static_cast<double>(rows) * static_cast<double>(group_channels);
-  HWY_DYNAMIC_DISPATCH(ChannelMoments)(x, rows, problem.channels, shift, first, second);
+  std::vector<float> work(3 * padded_channels(problem), 0);
+  float *shift = work.data(), *first = shift + padded_channels(problem), *second = first + padded_channels(problem);
+  const auto count = static_cast<double>(rows.rows) * static_cast<double>(group_channels);
+  channel_moments(rows, shift, first, second);
   for (size_t g = 0; g < groups.size(); ++g) {
     double sum = 0;
     for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c];
     std::fill_n(shift + g * group_channels, group_channels, static_cast<float>(sum / count));
   }
-  HWY_DYNAMIC_DISPATCH(ChannelMoments)(x, rows, problem.channels, shift, first, second);
+  channel_moments(rows, shift, first, second);
   for (size_t g = 0; g < groups.size(); ++g) {
     double sum = 0, squares = 0;
     for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c], squares += second[c];
@@ -306,55 +241,66 @@ struct ChannelsLast {
 void gather_statistics(const ChannelsLast& layout, std::span<GroupStatistics> of_blocks) {
   const Problem& problem = layout.problem;
   const auto groups = static_cast<size_t>(problem.options.num_groups);
-  const bool dense = problem.input.dtype() == DType::kFloat32 && positions(problem.input, true).is_contiguous();
+  const bool dense = positions(problem.input, true).is_contiguous();
+  const auto row_bytes = static_cast<size_t>(problem.channels * problem.bytes);
   layout.for_each_block([&](int64_t task, int64_t sample, int64_t first, int64_t rows) {
-    std::vector<float> buffer(dense ? 0 : static_cast<size_t>(rows * problem.channels));
-    const char* start = layout.row(problem.input, layout.from, sample, first);
+    std::vector<char> buffer(dense ? 0 : static_cast<size_t>(rows) * row_bytes);
     for (int64_t r = 0; !dense && r < rows; ++r) {
-      load_row_as_f32(problem.input.dtype(), layout.row(problem.input, layout.from, sample, first + r), 1,
-                      problem.channels, buffer.data() + r * problem.channels);
+      std::memcpy(buffer.data() + static_cast<size_t>(r) * row_bytes,
+                  layout.row(problem.input, layout.from, sample, first + r), row_bytes);
     }
-    block_statistics(problem, dense ? reinterpret_cast<const float*>(start) : buffer.data(), rows,
+    const char* x = dense ? layout.row(problem.input, layout.from, sample, first) : buffer.data();
+    block_statistics(problem, {problem.input.dtype(), x, rows, problem.channels, problem.channels},
                      of_blocks.subspan(static_cast<size_t>(task) * groups, groups));
   });
 }
 
-void normalize_channels_last(const Problem& problem) {
-  const ChannelsLast layout(problem);
-  const auto groups = static_cast<size_t>(problem.options.num_groups);
-  const auto samples = static_cast<size_t>(problem.input.size(0));
-  const auto channels = static_cast<size_t>(problem.channels);
-  std::vector<GroupStatistics> of_blocks(samples * static_cast<size_t>(layout.blocks) * groups);
-  gather_statistics(layout, of_blocks);
-  std::vector<float> affine(samples * 3 * channels);
+// Mean, scale and bias of the channels of each sample, as the kernel reads them.
+std::vector<float> channel_parameters(const ChannelsLast& layout, std::span<GroupStatistics> of_blocks) {
+  const Problem& problem = layout.problem;
+  const auto groups = static_cast<size_t>(problem.options.num_groups), blocks = static_cast<size_t>(layout.blocks);
+  const auto samples = static_cast<size_t>(problem.input.size(0)), channels = static_cast<size_t>(problem.channels);
+  const size_t padded = padded_channels(problem);
+  std::vector<float> arranged(samples * 3 * padded), plain(3 * padded);
   for (size_t sample = 0; sample < samples; ++sample) {
     for (size_t c = 0; c < channels; ++c) {
       const size_t group = c / static_cast<size_t>(problem.group_channels);
-      GroupStatistics& total = of_blocks[sample * static_cast<size_t>(layout.blocks) * groups + group];
+      GroupStatistics& total = of_blocks[sample * blocks * groups + group];
       const bool is_first = c % static_cast<size_t>(problem.group_channels) == 0;
-      for (size_t block = 1; is_first && block < static_cast<size_t>(layout.blocks); ++block) {
-        total.join(of_blocks[(sample * static_cast<size_t>(layout.blocks) + block) * groups + group]);
+      for (size_t block = 1; is_first && block < blocks; ++block) {
+        total.join(of_blocks[(sample * blocks + block) * groups + group]);
       }
       const ChannelAffine one = problem.affine(total, static_cast<int64_t>(c));
-      float* to = &affine[sample * 3 * channels + c];
-      to[0] = one.mean, to[channels] = one.scale, to[2 * channels] = one.bias;
+      plain[c] = one.mean, plain[padded + c] = one.scale, plain[2 * padded + c] = one.bias;
+    }
+    for (size_t array = 0; array < 3; ++array) {
+      arrange_parameter(problem.input.dtype(), plain.data() + array * padded, problem.channels,
+                        arranged.data() + (sample * 3 + array) * padded);
     }
   }
-  const DType dtype = problem.input.dtype();
-  const bool direct = dtype == DType::kFloat32;
+  return arranged;
+}
+
+void normalize_channels_last(const Problem& problem) {
+  const ChannelsLast layout(problem);
+  std::vector<GroupStatistics> of_blocks(static_cast<size_t>(problem.input.size(0) * layout.blocks) *
+                                         static_cast<size_t>(problem.options.num_groups));
+  gather_statistics(layout, of_blocks);
+  const std::vector<float> parameters = channel_parameters(layout, of_blocks);
+  const size_t padded = padded_channels(problem);
+  const auto rows_of_output = problem.output.transpose(1, -1);
+  const bool in_place = problem.input.data() == problem.output.data();
+  const bool stream = rows_of_output.ok() && writes_past_caches(rows_of_output.value(), in_place);
   layout.for_each_block([&](int64_t, int64_t sample, int64_t first, int64_t rows) {
-    std::vector<float> buffer(direct ? 0 : channels);
-    const float* mean = &affine[static_cast<size_t>(sample) * 3 * channels];
-    const ChannelArrays arrays{mean, mean + channels, mean + 2 * channels};
+    const float* mean = &parameters[static_cast<size_t>(sample) * 3 * padded];
+    const ChannelArrays arrays{mean, mean + padded, mean + 2 * padded};
     for (int64_t r = first; r < first + rows; ++r) {
-      const char* in = layout.row(problem.input, layout.from, sample, r);
-      char* out = layout.row(problem.output, layout.to, sample, r);
-      if (!direct) load_row_as_f32(dtype, in, 1, problem.channels, buffer.data());
-      const float* x = direct ? reinterpret_cast<const float*>(in) : buffer.data();
-      float* y = direct ? reinterpret_cast<float*>(out) : buffer.data();
-      HWY_DYNAMIC_DISPATCH(ChannelsRow)(x, problem.channels, arrays, problem.options.silu, y);
-      if (!direct) store_row_from_f32(buffer.data(), problem.channels, dtype, out, 1);
+      const GroupRun run{problem.input.dtype(), layout.row(problem.input, layout.from, sample, r),
+                         problem.channels,      layout.row(problem.output, layout.to, sample, r),
+                         problem.options.silu,  stream};
+      normalize_channels(run, arrays);
     }
+    if (stream) hwy::FlushStream();
   });
 }
 
@@ -377,4 +323,3 @@ Status group_norm(const TensorView& input, const GroupNormOptions& options, cons
 }
 
 }  // namespace qx::kernels
-#endif  // HWY_ONCE

@@ -1,5 +1,7 @@
 #include "quincunx/kernels/norm/norm.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -9,96 +11,13 @@
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/dense_rows.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/stream_rule.h"
+#include "quincunx/kernels/norm/norm_kernel.h"
+#include "quincunx/parallel/parallel_for.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quincunx/kernels/norm/norm.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include "quincunx/kernels/convert/float_storage-inl.h"
-#include "quincunx/kernels/norm/moments-inl.h"
-
-HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
-namespace HWY_NAMESPACE {
-
-using Tag = hn::ScalableTag<float>;
-using Vector = hn::Vec<Tag>;
-
-// y = ((x - mean) * scale - correction * scale) * weight + bias; null weight and bias are left out.
-template <bool kCenter, bool kWeight, bool kBias>
-HWY_INLINE void Normalize(const float* x, int64_t count, float mean, float correction, float scale, const float* weight,
-                          const float* bias, float* y) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector m = hn::Set(d, mean);
-  const Vector c = hn::Set(d, -correction * scale);
-  const Vector s = hn::Set(d, scale);
-  const auto apply = [&](Vector v, Vector w, Vector b) HWY_ATTR {
-    v = kCenter ? hn::MulAdd(hn::Sub(v, m), s, c) : hn::Mul(v, s);
-    if constexpr (kWeight && kBias) return hn::MulAdd(v, w, b);
-    if constexpr (kWeight) return hn::Mul(v, w);
-    if constexpr (kBias) return hn::Add(v, b);
-    return v;
-  };
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const Vector w = kWeight ? hn::LoadU(d, weight + i) : hn::Zero(d);
-    const Vector b = kBias ? hn::LoadU(d, bias + i) : hn::Zero(d);
-    hn::StoreU(apply(hn::LoadU(d, x + i), w, b), d, y + i);
-  }
-  const auto rest = static_cast<size_t>(count - i);
-  if (rest == 0) return;
-  const Vector w = kWeight ? LoadFloatTail(d, weight + i, rest) : hn::Zero(d);
-  const Vector b = kBias ? LoadFloatTail(d, bias + i, rest) : hn::Zero(d);
-  StoreFloatTail(apply(LoadFloatTail(d, x + i, rest), w, b), d, y + i, rest);
-}
-
-template <bool kCenter>
-HWY_INLINE void NormalizeRow(const float* x, int64_t count, float mean, float correction, float scale,
-                             const float* weight, const float* bias, float* y) {
-  if (weight != nullptr && bias != nullptr) {
-    Normalize<kCenter, true, true>(x, count, mean, correction, scale, weight, bias, y);
-  } else if (weight != nullptr) {
-    Normalize<kCenter, true, false>(x, count, mean, correction, scale, weight, nullptr, y);
-  } else if (bias != nullptr) {
-    Normalize<kCenter, false, true>(x, count, mean, correction, scale, nullptr, bias, y);
-  } else {
-    Normalize<kCenter, false, false>(x, count, mean, correction, scale, nullptr, nullptr, y);
-  }
-}
-
-void RmsNormRow(const float* x, int64_t count, float eps, const float* weight, const float* bias, float* y) {
-  const float mean_square = ShiftedMoments<false>(x, count, 0).second / static_cast<float>(count);
-  NormalizeRow<false>(x, count, 0, 0, 1 / std::sqrt(mean_square + eps), weight, bias, y);
-}
-
-void LayerNormRow(const float* x, int64_t count, float eps, const float* weight, const float* bias, float* y) {
-  const RowMoments moments = MomentsOf(x, count);
-  const float variance = moments.squares / static_cast<float>(count);
-  NormalizeRow<true>(x, count, moments.mean, moments.correction, 1 / std::sqrt(variance + eps), weight, bias, y);
-}
-
-void AddRows(const float* a, const float* b, int64_t count, float* sum) {
-  const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, sum + i);
-  for (; i < count; ++i) sum[i] = a[i] + b[i];
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace qx::kernels
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace qx::kernels {
-
-HWY_EXPORT(RmsNormRow);
-HWY_EXPORT(LayerNormRow);
-HWY_EXPORT(AddRows);
-
 namespace {
 
 Status check_parameter(std::string_view name, const std::optional<TensorView>& parameter, const TensorView& input) {
@@ -180,92 +99,72 @@ const float* parameter_as_f32(const std::optional<TensorView>& parameter, std::v
   return storage.data();
 }
 
-// One tensor's rows; a broadcast dimension has stride 0.
-class Rows {
- public:
-  Rows() = default;
-  Rows(const TensorView& view, std::span<const int64_t> shape) : data_(view.data_as<char>()), dtype_(view.dtype()) {
-    int64_t strides[TensorView::kMaxDims] = {};
-    for (size_t i = 0; i < shape.size(); ++i) {
-      const int dim = static_cast<int>(i);
-      strides[i] = view.size(dim) == 1 && shape[i] != 1 ? 0 : view.stride(dim);
-    }
-    offsets_.emplace(TensorView::strided(view.data(), dtype_, shape, {strides, shape.size()}).value());
-  }
-
-  bool exists() const { return offsets_.has_value(); }
-  bool is_float32() const { return dtype_ == DType::kFloat32; }
-  bool is_plain() const { return is_float32() && offsets_->row_stride() == 1; }
-  char* at(int64_t row) const { return data_ + offsets_->offset(row) * dtype_size_bytes(dtype_); }
-  // The row as contiguous f32: its own memory, or a copy in `buffer`.
-  const float* load(int64_t row, float* buffer) const {
-    if (is_plain()) return reinterpret_cast<const float*>(at(row));
-    load_row_as_f32(dtype_, at(row), offsets_->row_stride(), offsets_->row_length(), buffer);
-    return buffer;
-  }
-  void store(const float* values, int64_t row) const {
-    store_row_from_f32(values, offsets_->row_length(), dtype_, at(row), offsets_->row_stride());
-  }
-
- private:
-  char* data_ = nullptr;
-  DType dtype_ = DType::kFloat32;
-  std::optional<RowOffsets> offsets_;
-};
-
 struct NormTensors {
   NormTensors(const TensorView& input, const NormOptions& options, const TensorView& out)
-      : x(input, input.shape()), output(out, input.shape()) {
-    if (options.residual) residual = Rows(*options.residual, input.shape());
-    if (options.sum) sum = Rows(*options.sum, input.shape());
-    if (options.scale) scale = Rows(*options.scale, input.shape());
-    if (options.shift) shift = Rows(*options.shift, input.shape());
+      : dtype(input.dtype()), length(input.size(-1)), x(input, input.shape()), output(out, input.shape()) {
+    if (options.residual) residual = DenseRows(*options.residual, input.shape());
+    if (options.sum) sum = DenseRows(*options.sum, input.shape());
+    if (options.scale) scale = DenseRows(*options.scale, input.shape());
+    if (options.shift) shift = DenseRows(*options.shift, input.shape());
+    const bool in_place = out.data() == input.data() || (options.residual && out.data() == options.residual->data());
+    const bool sum_in_place =
+        options.sum && (options.sum->data() == input.data() || options.sum->data() == options.residual->data());
+    streams_output = writes_past_caches(out, in_place);
+    streams_sum = options.sum && writes_past_caches(*options.sum, sum_in_place);
   }
   bool modulates() const { return scale.exists() || shift.exists(); }
 
-  Rows x, residual, sum, scale, shift, output;
+  DType dtype;
+  int64_t length;
+  bool streams_output, streams_sum;
+  DenseRows x, residual, sum, scale, shift, output;
 };
 
-// input + residual, rounded to the tensors' dtype as the sum that is written.
-const float* add_residual(const NormTensors& tensors, int64_t row, int64_t length, float* buffer, float* spare) {
-  const float* x = tensors.x.load(row, buffer);
-  const float* residual = tensors.residual.load(row, spare);
-  const Rows& rounded = tensors.sum.exists() ? tensors.sum : tensors.output;
-  float* to = rounded.is_plain() && tensors.sum.exists() ? reinterpret_cast<float*>(rounded.at(row)) : buffer;
-  HWY_DYNAMIC_DISPATCH(AddRows)(x, residual, length, to);
-  if (to != buffer || (!tensors.sum.exists() && rounded.is_float32())) return to;
-  // The output's row is free until the end: it serves to round where the sum is not wanted.
-  rounded.store(buffer, row);
-  return rounded.load(row, buffer);
-}
-
 // (x * w + b) (1 + scale) + shift as one product and one sum: the parameters of a row, kept while they stay the same.
-class Modulation {
+class Parameters {
  public:
-  Modulation(const NormTensors& tensors, int64_t length, const float* weight, const float* bias)
-      : tensors_(tensors), length_(static_cast<size_t>(length)), weight_(weight), bias_(bias) {
-    if (!tensors.modulates()) return;
-    fused_weight_.resize(length_);
-    fused_bias_.resize(length_);
-    spare_.resize(2 * length_);
-  }
-  void move_to(int64_t row) {
-    const char* scale = tensors_.scale.exists() ? tensors_.scale.at(row) : nullptr;
-    const char* shift = tensors_.shift.exists() ? tensors_.shift.at(row) : nullptr;
-    if (is_set_ && scale == scale_ && shift == shift_) return;
-    is_set_ = true, scale_ = scale, shift_ = shift;
-    const float* scales = scale != nullptr ? tensors_.scale.load(row, spare_.data()) : nullptr;
-    const float* shifts = shift != nullptr ? tensors_.shift.load(row, spare_.data() + length_) : nullptr;
-    for (size_t i = 0; i < length_; ++i) {
-      const float factor = scales != nullptr ? 1 + scales[i] : 1;
-      fused_weight_[i] = weight_ != nullptr ? weight_[i] * factor : factor;
-      fused_bias_[i] = (bias_ != nullptr ? bias_[i] * factor : 0) + (shifts != nullptr ? shifts[i] : 0);
+  Parameters(const NormTensors& tensors, const float* weight, const float* bias)
+      : tensors_(tensors), length_(static_cast<size_t>(tensors.length)), weight_(weight), bias_(bias) {
+    if (tensors.modulates()) {
+      fused_.resize(4 * length_);
+    } else {
+      arranged_weight_ = arranged(weight, weight_storage_);
+      arranged_bias_ = arranged(bias, bias_storage_);
     }
   }
-  const float* weight() const { return fused_weight_.empty() ? weight_ : fused_weight_.data(); }
-  const float* bias() const { return fused_bias_.empty() ? bias_ : fused_bias_.data(); }
+  // Whether `row` has those of the row of the last call of move_to.
+  bool fit(int64_t row) const {
+    return !tensors_.modulates() || (is_set_ && scale_of(row) == scale_ && shift_of(row) == shift_);
+  }
+  void move_to(int64_t row) {
+    if (fit(row)) return;
+    is_set_ = true, scale_ = scale_of(row), shift_ = shift_of(row);
+    float *weights = fused_.data(), *biases = weights + length_, *scales = biases + length_, *shifts = scales + length_;
+    std::fill_n(scales, 2 * length_, 0.0f);
+    if (scale_ != nullptr) tensors_.scale.load_f32(row, scales);
+    if (shift_ != nullptr) tensors_.shift.load_f32(row, shifts);
+    for (size_t i = 0; i < length_; ++i) {
+      const float factor = 1 + scales[i];
+      weights[i] = weight_ != nullptr ? weight_[i] * factor : factor;
+      biases[i] = bias_ != nullptr ? bias_[i] * factor + shifts[i] : shifts[i];
+    }
+    arranged_weight_ = arranged(weights, weight_storage_);
+    arranged_bias_ = arranged(biases, bias_storage_);
+  }
+  const float* weight() const { return arranged_weight_; }
+  const float* bias() const { return arranged_bias_; }
 
  private:
+  const char* scale_of(int64_t row) const { return tensors_.scale.exists() ? tensors_.scale.at(row) : nullptr; }
+  const char* shift_of(int64_t row) const { return tensors_.shift.exists() ? tensors_.shift.at(row) : nullptr; }
+  // In the order of the kernel; f32 and f16 rows meet their parameters as they are.
+  const float* arranged(const float* values, std::vector<float>& storage) const {
+    if (values == nullptr || tensors_.dtype != DType::kBFloat16) return values;
+    storage.resize(length_ + kParameterPadding);
+    arrange_parameter(tensors_.dtype, values, tensors_.length, storage.data());
+    return storage.data();
+  }
+
   const NormTensors& tensors_;
   size_t length_;
   const float* weight_;
@@ -273,33 +172,98 @@ class Modulation {
   bool is_set_ = false;
   const char* scale_ = nullptr;
   const char* shift_ = nullptr;
-  std::vector<float> fused_weight_, fused_bias_, spare_;
+  const float* arranged_weight_ = nullptr;
+  const float* arranged_bias_ = nullptr;
+  std::vector<float> fused_, weight_storage_, bias_storage_;
 };
 
-// Calls kernel(x, weight, bias, y) for each row.
-template <typename Kernel>
-Status normalize_rows(const TensorView& input, const NormOptions& options, const TensorView& output,
-                      const Kernel& kernel) {
+// Runs blocks of rows through the kernel, with memory for the rows that are not dense and for sums that are streamed.
+class BlockRunner {
+ public:
+  BlockRunner(const NormTensors& tensors, bool center, float eps, const float* weight, const float* bias)
+      : tensors_(tensors), parameters_(tensors, weight, bias), row_bytes_(tensors.length * element_bytes()) {
+    block_ = {.dtype = tensors.dtype,
+              .center = center,
+              .eps = eps,
+              .length = tensors.length,
+              .num_rows = 0,
+              .weight = nullptr,
+              .bias = nullptr,
+              .x = {},
+              .residual = {},
+              .total = {},
+              .sum = {},
+              .y = {},
+              .stream = tensors.streams_output};
+    // A block stays in L1 between the sums of its rows and their use.
+    rows_ = std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, NormBlock::kMaxRows);
+    const bool is_dense = tensors.x.is_dense() && tensors.output.is_dense() &&
+                          (!tensors.residual.exists() || tensors.residual.is_dense()) &&
+                          (!tensors.sum.exists() || tensors.sum.is_dense());
+    if (!is_dense || tensors.streams_sum || tensors.streams_output) {
+      spare_.resize(static_cast<size_t>(4 * rows_ * row_bytes_));
+    }
+  }
+  void run(int64_t begin, int64_t end) {
+    while (begin < end) {
+      parameters_.move_to(begin);
+      int64_t last = begin + 1;
+      while (last < std::min(end, begin + rows_) && parameters_.fit(last)) ++last;
+      run_block(begin, last - begin);
+      begin = last;
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlockBytes = 16384;
+
+  int64_t element_bytes() const { return dtype_size_bytes(tensors_.dtype); }
+  char* spare(int64_t which, int64_t row) {
+    return spare_.empty() ? nullptr : spare_.data() + (which * rows_ + row) * row_bytes_;
+  }
+  void place(int64_t i, int64_t row) {
+    block_.x[i] = tensors_.x.dense(row, spare(0, i), true);
+    block_.y[i] = tensors_.output.dense(row, spare(1, i), false);
+    if (!tensors_.residual.exists()) return;
+    block_.residual[i] = tensors_.residual.dense(row, spare(2, i), true);
+    if (tensors_.streams_sum || (!tensors_.sum.exists() && tensors_.streams_output)) {
+      block_.total[i] = spare(3, i);
+      block_.sum[i] = tensors_.streams_sum ? tensors_.sum.at(row) : nullptr;
+    } else {
+      // The output's row is free until the end: it serves where the sum is not wanted.
+      block_.total[i] = tensors_.sum.exists() ? tensors_.sum.dense(row, spare(3, i), false) : block_.y[i];
+    }
+  }
+  void run_block(int64_t first, int64_t count) {
+    block_.num_rows = count;
+    block_.weight = parameters_.weight(), block_.bias = parameters_.bias();
+    for (int64_t i = 0; i < count; ++i) place(i, first + i);
+    normalize_block(block_);
+    for (int64_t i = 0; i < count; ++i) {
+      tensors_.output.put_back(first + i, static_cast<const char*>(block_.y[i]));
+      if (tensors_.sum.exists()) tensors_.sum.put_back(first + i, static_cast<const char*>(block_.total[i]));
+    }
+  }
+
+  const NormTensors& tensors_;
+  Parameters parameters_;
+  int64_t row_bytes_;
+  int64_t rows_ = 1;
+  NormBlock block_;
+  std::vector<char> spare_;
+};
+
+Status normalize_rows(const TensorView& input, const NormOptions& options, const TensorView& output, bool center) {
   QX_RETURN_IF_ERROR(check_arguments(input, options, output));
   if (input.num_elements() == 0) return ok_status();
   std::vector<float> weight_storage, bias_storage;
   const float* weight = parameter_as_f32(options.weight, weight_storage);
   const float* bias = parameter_as_f32(options.bias, bias_storage);
   const NormTensors tensors(input, options, output);
-  const int64_t length = input.size(-1);
-  const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / length);
-  parallel_for(0, input.num_elements() / length, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> buffer(static_cast<size_t>(2 * length));
-    Modulation modulation(tensors, length, weight, bias);
-    for (int64_t row = begin; row < end; ++row) {
-      const float* x = tensors.residual.exists()
-                           ? add_residual(tensors, row, length, buffer.data(), buffer.data() + length)
-                           : tensors.x.load(row, buffer.data());
-      if (tensors.modulates()) modulation.move_to(row);
-      float* y = tensors.output.is_plain() ? reinterpret_cast<float*>(tensors.output.at(row)) : buffer.data();
-      kernel(x, modulation.weight(), modulation.bias(), y);
-      if (!tensors.output.is_plain()) tensors.output.store(y, row);
-    }
+  const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / tensors.length);
+  parallel_for(0, input.num_elements() / tensors.length, grain, [&](int64_t begin, int64_t end) {
+    BlockRunner(tensors, center, static_cast<float>(options.eps), weight, bias).run(begin, end);
+    if (tensors.streams_output || tensors.streams_sum) hwy::FlushStream();
   });
   return ok_status();
 }
@@ -308,18 +272,11 @@ Status normalize_rows(const TensorView& input, const NormOptions& options, const
 
 Status rms_norm(const TensorView& input, const NormOptions& options, const TensorView& output) {
   if (options.bias) return invalid_argument("bias: rms_norm takes none, got " + options.bias->to_string());
-  const auto eps = static_cast<float>(options.eps);
-  return normalize_rows(input, options, output, [&](const float* x, const float* weight, const float* bias, float* y) {
-    HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, input.size(-1), eps, weight, bias, y);
-  });
+  return normalize_rows(input, options, output, false);
 }
 
 Status layer_norm(const TensorView& input, const NormOptions& options, const TensorView& output) {
-  const auto eps = static_cast<float>(options.eps);
-  return normalize_rows(input, options, output, [&](const float* x, const float* weight, const float* bias, float* y) {
-    HWY_DYNAMIC_DISPATCH(LayerNormRow)(x, input.size(-1), eps, weight, bias, y);
-  });
+  return normalize_rows(input, options, output, true);
 }
 
 }  // namespace qx::kernels
-#endif  // HWY_ONCE

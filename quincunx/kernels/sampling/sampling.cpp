@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/row_offsets.h"
 #include "quincunx/kernels/sampling/philox.h"
 #include "quincunx/kernels/sampling/sampling_weights.h"
 #include "quincunx/kernels/top_k/selection.h"

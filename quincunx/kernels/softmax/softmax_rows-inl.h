@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "quincunx/kernels/convert/float_storage-inl.h"
+#include "quincunx/kernels/convert/float_pair-inl.h"
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,32 +20,59 @@ namespace qx::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// -inf for an empty row. NaN may be dropped: exp and the sum carry it to the whole row.
-HWY_INLINE float LargestOf(const float* x, int64_t count) {
-  const hn::ScalableTag<float> d;
-  using Vector = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
-  Vector m0 = lowest, m1 = lowest, m2 = lowest, m3 = lowest;
-  int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    m0 = hn::Max(hn::LoadU(d, x + i), m0);
-    m1 = hn::Max(hn::LoadU(d, x + i + lanes), m1);
-    m2 = hn::Max(hn::LoadU(d, x + i + 2 * lanes), m2);
-    m3 = hn::Max(hn::LoadU(d, x + i + 3 * lanes), m3);
-  }
-  for (; i + lanes <= count; i += lanes) m0 = hn::Max(hn::LoadU(d, x + i), m0);
+// The pair that begins at x + i, of a row's `count` elements; those beyond the end are -inf, which neither a maximum
+// nor a sum of exponentials notices.
+template <class D, typename T>
+HWY_INLINE FloatPair<D> LoadPairUpTo(D d, const T* x, int64_t i, int64_t count) {
   const auto rest = static_cast<size_t>(count - i);
-  if (rest != 0) m1 = hn::Max(hn::IfThenElse(hn::FirstN(d, rest), LoadFloatTail(d, x + i, rest), lowest), m1);
+  if (HWY_LIKELY(rest >= 2 * hn::Lanes(d))) return LoadPair(d, x + i);
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  return KeepFirst<T>(d, LoadPairTail(d, x + i, rest), rest, lowest);
+}
+template <class D, typename T>
+HWY_INLINE void StorePairUpTo(FloatPair<D> pair, D d, T* y, int64_t i, int64_t count, bool stream) {
+  const auto rest = static_cast<size_t>(count - i);
+  if (HWY_LIKELY(rest >= 2 * hn::Lanes(d))) return StorePair(pair, d, y + i, stream);
+  StorePairTail(pair, d, y + i, rest);
+}
+
+// -inf for an empty row. NaN may be dropped: exp and the sum carry it to the whole row.
+template <typename T>
+HWY_INLINE float LargestOf(const T* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto m0 = lowest, m1 = lowest, m2 = lowest, m3 = lowest;
+  int64_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const auto first = LoadPair(d, x + i), second = LoadPair(d, x + i + step);
+    m0 = hn::Max(first.a, m0);
+    m1 = hn::Max(first.b, m1);
+    m2 = hn::Max(second.a, m2);
+    m3 = hn::Max(second.b, m3);
+  }
+  for (; i < count; i += step) {
+    const auto pair = LoadPairUpTo(d, x, i, count);
+    m0 = hn::Max(pair.a, m0);
+    m1 = hn::Max(pair.b, m1);
+  }
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
 // The short way of ExpOfDifference, right where the result is a normal number.
 template <class D, class V>
 HWY_INLINE V NormalExpOfDifference(D d, V x) {
+  const V shift = hn::Set(d, 0x1.8p23f);
+  if constexpr (HasExpTable(D())) {
+    const V sixteenths = hn::Set(d, 16 * 1.44269504f);
+    const V shifted = hn::MulAdd(x, sixteenths, shift);
+    const V r = hn::MulSub(x, sixteenths, hn::Sub(shifted, shift));
+    static constexpr float kExp2[] = {4.33216988e-02f, 9.38415189e-04f, 1.35512574e-05f};
+    const V root = SixteenthPowerOfTwo(d, shifted);
+    return hn::MulAdd(root, hn::Mul(r, Polynomial(d, r, kExp2)), root);
+  }
   const hn::RebindToSigned<D> di;
   const V log2_e = hn::Set(d, 1.44269504f);
-  const V shift = hn::Set(d, 0x1.8p23f);
   const V shifted = hn::MulAdd(x, log2_e, shift);
   const V r = hn::MulSub(x, log2_e, hn::Sub(shifted, shift));
   static constexpr float kExp2[] = {
@@ -62,45 +89,52 @@ HWY_INLINE V ExpOfDifference(D d, V x) {
   const V y = NormalExpOfDifference(d, x);
   const auto normal = hn::Gt(x, hn::Set(d, -87.0f));
   if (hn::AllTrue(d, normal)) return y;
-  return hn::IfThenElse(normal, y, Exp(d, x));
+  return hn::IfThenElse(normal, y, RareExp(d, x));
 }
 
-// The sum of exp(x[i] - shift); with kStore the terms are written to y, which may be x.
-template <bool kStore>
-HWY_INLINE float SumOfExp(const float* x, int64_t count, float shift, float* y) {
-  const hn::ScalableTag<float> d;
-  using Vector = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const Vector offset = hn::Set(d, shift);
-  Vector s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
-  const auto term = [&](int64_t at) HWY_ATTR { return hn::Sub(hn::LoadU(d, x + at), offset); };
-  const auto take = [&](Vector e, int64_t at, Vector& sum) HWY_ATTR {
-    if constexpr (kStore) hn::StoreU(e, d, y + at);
-    sum = hn::Add(sum, e);
-  };
-  int64_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const Vector x0 = term(i), x1 = term(i + lanes), x2 = term(i + 2 * lanes), x3 = term(i + 3 * lanes);
-    // One question for four vectors; a NaN that the minimum drops is right either way.
-    const Vector least = hn::Min(hn::Min(x0, x1), hn::Min(x2, x3));
-    if (HWY_LIKELY(hn::AllTrue(d, hn::Gt(least, hn::Set(d, -87.0f))))) {
-      take(NormalExpOfDifference(d, x0), i, s0);
-      take(NormalExpOfDifference(d, x1), i + lanes, s1);
-      take(NormalExpOfDifference(d, x2), i + 2 * lanes, s2);
-      take(NormalExpOfDifference(d, x3), i + 3 * lanes, s3);
-      continue;
-    }
-    take(ExpOfDifference(d, x0), i, s0);
-    take(ExpOfDifference(d, x1), i + lanes, s1);
-    take(ExpOfDifference(d, x2), i + 2 * lanes, s2);
-    take(ExpOfDifference(d, x3), i + 3 * lanes, s3);
+// ExpOfDifference of four vectors, with one question for all of them. A NaN that the minimum drops is right either way.
+template <class D>
+HWY_INLINE void ExpOfDifferences(D d, FloatPair<D>& first, FloatPair<D>& second) {
+  const auto least = hn::Min(hn::Min(first.a, first.b), hn::Min(second.a, second.b));
+  if (HWY_LIKELY(hn::AllTrue(d, hn::Gt(least, hn::Set(d, -87.0f))))) {
+    first = {NormalExpOfDifference(d, first.a), NormalExpOfDifference(d, first.b)};
+    second = {NormalExpOfDifference(d, second.a), NormalExpOfDifference(d, second.b)};
+    return;
   }
-  for (; i + lanes <= count; i += lanes) take(ExpOfDifference(d, term(i)), i, s0);
-  const auto rest = static_cast<size_t>(count - i);
-  if (rest != 0) {
-    const Vector e = ExpOfDifference(d, hn::Sub(LoadFloatTail(d, x + i, rest), offset));
-    if constexpr (kStore) StoreFloatTail(e, d, y + i, rest);
-    s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, rest), e));
+  first = {ExpOfDifference(d, first.a), ExpOfDifference(d, first.b)};
+  second = {ExpOfDifference(d, second.a), ExpOfDifference(d, second.b)};
+}
+
+// The sum of exp(x[i] - shift). With kStore the terms are written to `terms` in the order of pairs of T: of bf16 up to
+// a whole pair. It may be x.
+template <bool kStore, typename T>
+HWY_INLINE float SumOfExp(const T* x, int64_t count, float shift, float* terms) {
+  const hn::ScalableTag<float> d;
+  using Pair = FloatPair<hn::ScalableTag<float>>;
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
+  const auto offset = hn::Set(d, shift);
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  const auto less = [offset](Pair pair) HWY_ATTR { return Pair{hn::Sub(pair.a, offset), hn::Sub(pair.b, offset)}; };
+  int64_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    Pair first = less(LoadPair(d, x + i)), second = less(LoadPair(d, x + i + step));
+    ExpOfDifferences(d, first, second);
+    s0 = hn::Add(s0, first.a);
+    s1 = hn::Add(s1, first.b);
+    s2 = hn::Add(s2, second.a);
+    s3 = hn::Add(s3, second.b);
+    if constexpr (kStore) StorePair(first, d, terms + i), StorePair(second, d, terms + i + step);
+  }
+  for (; i < count; i += step) {
+    Pair pair = less(LoadPairUpTo(d, x, i, count));
+    pair = {ExpOfDifference(d, pair.a), ExpOfDifference(d, pair.b)};
+    s0 = hn::Add(s0, pair.a);
+    s1 = hn::Add(s1, pair.b);
+    if constexpr (kStore) {
+      // Terms of f32 may stand in the result's row, which ends with it.
+      const bool whole = kPairsAreInterleaved<T> || count - i >= step;
+      whole ? StorePair(pair, d, terms + i) : StorePairTail(pair, d, terms + i, static_cast<size_t>(count - i));
+    }
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
+#include "quincunx/kernels/convert/convert.h"
 #include "quincunx/kernels/convert/row_loop.h"
+#include "quincunx/kernels/convert/row_offsets.h"
 #include "quincunx/kernels/top_k/selection.h"
 #include "quincunx/parallel/parallel_for.h"
 

@@ -1,7 +1,6 @@
-"""How long `qx plan comm` takes to simulate the start of 100,000 ranks, and that it comes up within its bounds."""
+"""4,096 virtual ranks over real sockets, and how long `qx plan comm` takes to simulate 100,000."""
 
 import json
-import pathlib
 import subprocess
 import time
 
@@ -10,28 +9,65 @@ from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
 
 NUM_RANKS = 100_000
+NUM_VIRTUAL_RANKS = 4096
 _MOST_LEVELS = 4
 _LIMIT_S = 300
+_CORES = 2
 
 
-def simulate(program: pathlib.Path, num_ranks: int) -> tuple[float, dict]:
-    """Seconds of the whole command, and its plan. RuntimeError unless every rank came up, at most 4 levels deep."""
-    command = [program, "plan", "comm", "--ranks", str(num_ranks), "--json"]
+def plan(*arguments: str) -> tuple[float, dict]:
+    """Seconds of the whole command, and what it prints."""
+    program = library_directory().parent / "bin" / "qx"
     start = time.perf_counter()
+    command = [program, "plan", "comm", "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)
     elapsed = time.perf_counter() - start
     if done.returncode != 0:
-        raise RuntimeError(f"{program.name} plan comm ended with {done.returncode}: {done.stderr[-2000:]}")
-    plan = json.loads(done.stdout)
-    if plan["ready_ranks"] != num_ranks or plan["depth"] > _MOST_LEVELS:
-        raise RuntimeError(f"{plan['ready_ranks']} of {num_ranks} ranks came up, {plan['depth']} levels deep")
-    return elapsed, plan
+        raise RuntimeError(f"qx plan comm {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return elapsed, json.loads(done.stdout)
+
+
+def simulate(num_ranks: int) -> float:
+    """Seconds. RuntimeError unless every rank came up, at most 4 levels deep."""
+    elapsed, found = plan("--ranks", str(num_ranks))
+    if found["ready_ranks"] != num_ranks or found["depth"] > _MOST_LEVELS:
+        raise RuntimeError(f"{found['ready_ranks']} of {num_ranks} ranks came up, {found['depth']} levels deep")
+    return elapsed
+
+
+def connect(num_ranks: int) -> dict:
+    """What virtual ranks, each a host of its own, took to connect over loopback."""
+    arguments = ("--ranks", str(num_ranks), "--ranks-per-host", "1", "--one-machine", "--cores", str(_CORES))
+    return plan(*arguments, "--measure")[1]["measured"]
 
 
 def measure_simulator(context: Context) -> list[Measurement]:
-    program = library_directory().parent / "bin" / "qx"
-    seconds = [simulate(program, NUM_RANKS)[0] for _ in range(1 if context.quick else 3)]
+    seconds = [simulate(NUM_RANKS) for _ in range(1 if context.quick else 3)]
     return [Measurement("simulator_100000_ranks", f"simulator, {NUM_RANKS:,} ranks", "s", seconds)]
 
 
-TASKS = (Task(("simulator_100000_ranks",), measure_simulator),)
+def measure_virtual_ranks(context: Context) -> list[Measurement]:
+    runs = [connect(NUM_VIRTUAL_RANKS) for _ in range(3 if context.quick else 7)]
+    name = f"{NUM_VIRTUAL_RANKS:,} virtual ranks"
+
+    def row(suffix: str, what: str, unit: str, values: list[float]) -> Measurement:
+        return Measurement(f"virtual_4096_ranks{suffix}", f"{name}{what}", unit, [float(value) for value in values])
+
+    return [
+        row("", ", real loopback sockets", "s", [run["bootstrap_s"] for run in runs]),
+        row("_connections", ": connections a non-root rank", "connections", [r["connections"]["rank"] for r in runs]),
+        row("_fan_in", ": fan-in", "connections", [run["fan_in"] for run in runs]),
+        row("_bytes", ": bytes a rank", "KB", [run["bytes_received"]["rank"] / 1e3 for run in runs]),
+    ]
+
+
+_VIRTUAL = (
+    "virtual_4096_ranks",
+    "virtual_4096_ranks_connections",
+    "virtual_4096_ranks_fan_in",
+    "virtual_4096_ranks_bytes",
+)
+TASKS = (
+    Task(_VIRTUAL, measure_virtual_ranks, cores=_CORES),
+    Task(("simulator_100000_ranks",), measure_simulator),
+)

@@ -5,6 +5,7 @@
 
 #include "quincunx/collectives/simulation/bootstrap_simulation.h"
 #include "quincunx/collectives/simulation/gloo_model.h"
+#include "quincunx/collectives/simulation/virtual_ranks.h"
 
 namespace qx::apps {
 namespace {
@@ -13,6 +14,7 @@ using collectives::BootstrapReport;
 using collectives::BootstrapScenario;
 using collectives::BootstrapSimulation;
 using collectives::RankOutcome;
+using collectives::VirtualRanksReport;
 using nlohmann::ordered_json;
 
 // What happens after all are ready or have failed: a death is spread within that time.
@@ -106,6 +108,25 @@ ordered_json as_json(const PlanCommArguments& arguments, const BootstrapSimulati
   return json;
 }
 
+Result<VirtualRanksReport> measure(const PlanCommArguments& arguments) {
+  if (!arguments.faults.empty()) return invalid_argument("--fault is for the simulation, not for --measure");
+  collectives::VirtualRanksOptions options;
+  options.num_ranks = arguments.num_ranks;
+  options.ranks_per_host = arguments.ranks_per_host;
+  options.num_roots = arguments.num_roots;
+  options.num_threads = std::min(arguments.cores, arguments.num_ranks);
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(arguments.timeout_s * 1e3));
+  return collectives::run_virtual_ranks(options);
+}
+
+ordered_json as_json(const VirtualRanksReport& report) {
+  return {
+      {"bootstrap_s", report.ready_s},   {"processor_s", report.processor_s},
+      {"depth", report.depth},           {"connections", {{"rank", report.most_connections_rank}}},
+      {"fan_in", report.fan_in},         {"bytes_received", {{"mean", report.mean_bytes}, {"rank", report.bytes_rank}}},
+      {"connects", report.num_connects}, {"messages", report.num_messages}};
+}
+
 void print_faults(const PlanCommArguments& arguments, const BootstrapSimulation& simulation,
                   const BootstrapScenario& scenario, std::ostream& out) {
   for (const BootstrapReport::Failure& failure : simulation.report().failures) {
@@ -130,8 +151,14 @@ Status plan_tree(const PlanCommArguments& arguments, std::ostream& out) {
   QX_ASSIGN_OR_RETURN(const auto simulation, BootstrapSimulation::create(scenario));
   simulation->run();
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  VirtualRanksReport measured;
+  if (arguments.measure) {
+    QX_ASSIGN_OR_RETURN(measured, measure(arguments));
+  }
   if (arguments.json) {
-    out << as_json(arguments, *simulation, scenario, wall_s).dump(2) << "\n";
+    ordered_json json = as_json(arguments, *simulation, scenario, wall_s);
+    if (arguments.measure) json["measured"] = as_json(measured);
+    out << json.dump(2) << "\n";
     return ok_status();
   }
   const BootstrapReport report = simulation->report();
@@ -148,6 +175,12 @@ Status plan_tree(const PlanCommArguments& arguments, std::ostream& out) {
   out << "in all            " << report.num_connects << " connects, " << report.num_messages << " messages\n";
   out << "simulated         " << report.num_events << " events in " << wall_s << " s\n";
   print_faults(arguments, *simulation, scenario, out);
+  if (arguments.measure) {
+    out << "measured          " << measured.ready_s << " s, " << measured.processor_s << " s of processor time, depth "
+        << measured.depth << ", fan-in " << measured.fan_in << ", " << measured.most_connections_rank
+        << " connections and " << measured.bytes_rank << " bytes at most for a rank, " << measured.num_connects
+        << " connects, " << measured.num_messages << " messages\n";
+  }
   return ok_status();
 }
 

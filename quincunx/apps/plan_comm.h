@@ -24,6 +24,8 @@ struct PlanCommArguments {
   double loss = 0;
   bool one_machine = false;
   int cores = 1;  // with one_machine
+  // Connects them here too, as virtual ranks of this process on loopback sockets.
+  bool measure = false;
   bool json = false;
 };
 

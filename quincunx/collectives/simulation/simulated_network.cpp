@@ -122,7 +122,7 @@ int BootstrapSimulation::State::listener_of(int from, const std::string& endpoin
 
 void BootstrapSimulation::State::connect(int rank_index, const TreeAction& action, int64_t time) {
   Rank& rank = ranks[static_cast<size_t>(rank_index)];
-  time = charge(rank, time, network.connect_s);
+  time = charge(rank, time, action.endpoint.starts_with('@') ? network.local_connect_s : network.connect_s);
   const int peer = listener_of(rank_index, action.endpoint);
   if (peer < 0) {
     queue.schedule(time + nanoseconds(network.round_trip_s),
@@ -137,7 +137,7 @@ void BootstrapSimulation::State::connect(int rank_index, const TreeAction& actio
   channel.ids[0] = action.connection;
   rank.sockets.push_back({action.connection, index, 0});
   const int64_t one_way = delay(rank_index, peer);
-  queue.schedule(time + one_way, {EventKind::kArrival, 1, peer, index, 0});
+  queue.schedule(time + one_way, {EventKind::kArrival, 1, peer, index, action.endpoint.starts_with('@')});
   queue.schedule(time + 2 * one_way, {EventKind::kConnected, 0, rank_index, index, 0});
 }
 
@@ -277,10 +277,11 @@ void BootstrapSimulation::State::step() {
       return use_node(event.rank, kTimerSeconds, [](TreeNode& node, TreeNode::Time now) { node.on_timer(now); });
     case EventKind::kArrival:
       if (rank.node == nullptr || !channel->open[1]) return;
-      return use_node(event.rank, network.accept_s, [&](TreeNode& node, TreeNode::Time now) {
-        channel->ids[1] = node.on_accepted(now);
-        rank.sockets.push_back({channel->ids[1], event.channel, 1});
-      });
+      return use_node(event.rank, event.payload != 0 ? network.local_accept_s : network.accept_s,
+                      [&](TreeNode& node, TreeNode::Time now) {
+                        channel->ids[1] = node.on_accepted(now);
+                        rank.sockets.push_back({channel->ids[1], event.channel, 1});
+                      });
     case EventKind::kConnected:
       if (!channel->open[0]) return;
       return use_node(event.rank, 0,

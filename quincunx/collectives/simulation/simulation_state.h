@@ -16,7 +16,7 @@ struct BootstrapSimulation::State {
   enum class EventKind : uint8_t {
     kStart,      // rank
     kTimer,      // rank
-    kArrival,    // channel: a connection has reached the listener
+    kArrival,    // channel, payload: whether it is local. A connection has reached the listener
     kConnected,  // channel: and who made it knows
     kRefused,    // rank, payload: the connection
     kData,       // channel, side: of the receiver; payload

@@ -72,6 +72,14 @@ def test_more_cores_make_one_machine_faster():
     assert four < one
 
 
+def test_measures_virtual_ranks_beside_the_simulation():
+    found = plan("--ranks", "100", "--ranks-per-host", "1", "--one-machine", "--skew", "0", "--measure")
+    measured = found["measured"]
+    assert measured["fan_in"] == found["fan_in"] == 99
+    assert measured["bootstrap_s"] > 0
+    assert measured["processor_s"] > 0
+
+
 def test_compares_with_gloo():
     star, batched, tree = (
         plan("--ranks", "4096", "--algorithm", name)["bootstrap_s"] for name in ("gloo", "gloo-batched", "tree")
@@ -88,6 +96,7 @@ def test_compares_with_gloo():
         (("--ranks", "4", "--fault", "1@sometimes"), "fault is '1@sometimes'"),
         (("--ranks", "4", "--algorithm", "mpi"), "--algorithm is mpi"),
         (("--ranks", "4", "--algorithm", "gloo", "--fault", "1@never"), "--fault is for the tree"),
+        (("--ranks", "4", "--measure", "--fault", "1@never"), "--fault is for the simulation"),
         (("--ranks", "4", "--timeout", "0"), "timeout_s"),
         (("--ranks", "4", "--one-machine", "--cores", "0"), "--cores is 0"),
         (("--ranks", "4", "--skew", "-1"), "--skew"),

@@ -13,6 +13,7 @@
 
 #include "quincunx/base/unroll.h"
 #include "quincunx/kernels/gemm/matrix_product.h"
+#include "quincunx/kernels/gemm/tile_choice-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
@@ -109,24 +110,18 @@ void MultiplyTile(const TileOperands& operands) {
   }
 }
 
-// The function for `rows` in 1 ... kTileRows and a power of two of panels up to GroupPanels(rows).
-template <int kRows>
-TileFunction TileFunctionForRows(int64_t rows, int64_t panels) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return TileFunctionForRows<kRows - 1>(rows, panels);
+struct Tiles {
+  using Function = TileFunction;
+  static constexpr int64_t Panels(int64_t rows) { return GroupPanels(rows); }
+  template <int kRows, int kPanels>
+  static Function Of() {
+    return &MultiplyTile<kRows, kPanels>;
   }
-  constexpr int64_t kWidest = GroupPanels(kRows);
-  if constexpr (kWidest >= 4) {
-    if (panels == 4) return &MultiplyTile<kRows, 4>;
-  }
-  if constexpr (kWidest >= 2) {
-    if (panels == 2) return &MultiplyTile<kRows, 2>;
-  }
-  return &MultiplyTile<kRows, 1>;
-}
+};
 
+// The function for `rows` in 1 ... kTileRows and a power of two of panels up to GroupPanels(rows).
 inline TileFunction TileFunctionFor(int64_t rows, int64_t panels) {
-  return TileFunctionForRows<static_cast<int>(kTileRows)>(rows, panels);
+  return ChooseTile<Tiles, static_cast<int>(kTileRows)>(rows, panels);
 }
 
 }  // namespace HWY_NAMESPACE

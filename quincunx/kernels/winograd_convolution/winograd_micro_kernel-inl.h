@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "quincunx/base/unroll.h"
+#include "quincunx/kernels/gemm/tile_choice-inl.h"
 #include "quincunx/kernels/winograd_convolution/winograd_convolution_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,20 +77,18 @@ void MultiplyWinogradTile(const WinogradTileOperands& operands) {
   }
 }
 
-// The function for `rows` in 1 ... kWinogradRows and 1 ... kWinogradGroupPanels panels.
-template <int kRows>
-WinogradTileFunction WinogradTileFunctionForRows(int64_t rows, int64_t panels) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return WinogradTileFunctionForRows<kRows - 1>(rows, panels);
+struct WinogradTiles {
+  using Function = WinogradTileFunction;
+  static constexpr int64_t Panels(int64_t /*rows*/) { return kWinogradGroupPanels; }
+  template <int kRows, int kPanels>
+  static Function Of() {
+    return &MultiplyWinogradTile<kRows, kPanels>;
   }
-  if constexpr (kWinogradGroupPanels >= 2) {
-    if (panels == 2) return &MultiplyWinogradTile<kRows, 2>;
-  }
-  return &MultiplyWinogradTile<kRows, 1>;
-}
+};
 
+// The function for `rows` in 1 ... kWinogradRows and 1 ... kWinogradGroupPanels panels.
 inline WinogradTileFunction WinogradTileFunctionFor(int64_t rows, int64_t panels) {
-  return WinogradTileFunctionForRows<static_cast<int>(kWinogradRows)>(rows, panels);
+  return ChooseTile<WinogradTiles, static_cast<int>(kWinogradRows)>(rows, panels);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -63,12 +63,24 @@ void BlockGradient(const LogitBlock& block, float log_sum_exp, float scale, floa
   const hn::ScalableTag<float> d;
   const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
   const auto offset = hn::Set(d, log_sum_exp), factor = hn::Set(d, scale), spread = hn::Set(d, even);
-  const auto apply = [&](hn::Vec<decltype(d)> v)
-                         HWY_ATTR { return hn::Mul(factor, hn::Sub(ExpOfDifference(d, hn::Sub(v, offset)), spread)); };
+  using Pair = FloatPair<hn::ScalableTag<float>>;
+  const auto less = [=](Pair v) HWY_ATTR { return Pair{hn::Sub(v.a, offset), hn::Sub(v.b, offset)}; };
+  const auto scaled = [=](Pair e) HWY_ATTR {
+    return Pair{hn::Mul(factor, hn::Sub(e.a, spread)), hn::Mul(factor, hn::Sub(e.b, spread))};
+  };
   WithType(block, [&]<typename T>(const T* x) HWY_ATTR {
-    for (int64_t i = 0; i < block.count; i += step) {
-      const auto pair = LoadPairUpTo(d, x, i, block.count);
-      StorePairUpTo({apply(pair.a), apply(pair.b)}, d, static_cast<T*>(y), i, block.count, block.stream);
+    auto* to = static_cast<T*>(y);
+    int64_t i = 0;
+    for (; i + 2 * step <= block.count; i += 2 * step) {
+      Pair first = less(LoadPair(d, x + i)), second = less(LoadPair(d, x + i + step));
+      ExpOfDifferences(d, first, second);
+      StorePair(scaled(first), d, to + i, block.stream);
+      StorePair(scaled(second), d, to + i + step, block.stream);
+    }
+    for (; i < block.count; i += step) {
+      const Pair pair = less(LoadPairUpTo(d, x, i, block.count));
+      const Pair e = {ExpOfDifference(d, pair.a), ExpOfDifference(d, pair.b)};
+      StorePairUpTo(scaled(e), d, to, i, block.count, block.stream);
     }
   });
 }

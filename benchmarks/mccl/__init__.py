@@ -5,9 +5,8 @@ import pathlib
 from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Capability
 
-from . import collective_rows, init_rows, mpi_rows, simulation_rows, training_rows
+from . import collective_rows, init_rows, mpi_rows, simulation_rows, start_rows, training_rows
 
-_NO_LARGE_JOB = "no measurement starts 64 ranks"
 _NO_FAULTS = "no measurement seeds faults; the tests do"
 
 
@@ -21,14 +20,15 @@ def check_ready(checkout: pathlib.Path) -> None:
 CAPABILITY = Capability(
     name="mccl",
     # The processes of two ranks serve all rows but the first, which needs fresh ones, and the last of another size.
-    tasks=(*init_rows.TASKS, *simulation_rows.TASKS, *training_rows.TASKS, *mpi_rows.TASKS, *collective_rows.TASKS),
+    tasks=(
+        *init_rows.TASKS,
+        *start_rows.TASKS,
+        *simulation_rows.TASKS,
+        *training_rows.TASKS,
+        *mpi_rows.TASKS,
+        *collective_rows.TASKS,
+    ),
     unmeasured={
-        "overlap": "no measurement injects work into the connecting thread",
-        "start_64_ranks": _NO_LARGE_JOB,
-        "start_64_ranks_dead_name_server": _NO_LARGE_JOB,
-        "new_group_64": _NO_LARGE_JOB,
-        "new_group_64_descriptors": _NO_LARGE_JOB,
-        "descriptors_64_ranks": _NO_LARGE_JOB,
         "faults_rank_sets": _NO_FAULTS,
         "faults_delay": _NO_FAULTS,
     },

@@ -98,6 +98,8 @@ TEST_P(Faults, ARankThatNeverStartsIsNamed) {
     const Progress progress = group->progress();
     require(progress.ranks_missing == std::vector<int>{1}, "missing ranks");
     require(progress.phase == Phase::kFailed, "phase");
+    // Who leaves while the others still wait is what they are told of.
+    std::this_thread::sleep_for(milliseconds(400));
   });
 }
 

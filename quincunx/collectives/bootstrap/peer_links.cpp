@@ -190,7 +190,8 @@ void PeerLinks::adopt(std::shared_ptr<Stream> stream) {
 }
 
 void PeerLinks::attach_tcp(int rank, Stream& stream) {
-  if (stream.has_unsent()) return;
+  stream.flush();
+  if (stream.has_unsent()) return on_failure(rank, "a fresh connection takes no bytes");
   Stream::Parts parts = stream.release();
   const int fd = parts.socket.fd();
   std::unique_ptr<TcpLink> link;

@@ -86,12 +86,18 @@ Status Stream::on_connected() {
     tell_opened();
     return ok_status();
   }
-  const std::byte purpose{static_cast<uint8_t>(proof_.identity.purpose)};
-  push_raw({&purpose, 1});
+  outgoing_.push_back(std::byte{static_cast<uint8_t>(proof_.identity.purpose)});
   return begin_proof(std::move(proof_));
 }
 
 void Stream::on_events(uint32_t events) {
+  in_event_ = true;
+  handle(events);
+  in_event_ = false;
+  if (state_ != State::kClosed) flush();
+}
+
+void Stream::handle(uint32_t events) {
   if (state_ == State::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
     const Status status = on_connected();
@@ -103,6 +109,9 @@ void Stream::on_events(uint32_t events) {
     const ssize_t got = recv(socket_.fd(), buffer, sizeof(buffer), 0);
     if (got > 0) {
       on_bytes({buffer, static_cast<size_t>(got)});
+      // Less than asked for: nothing is left, and an end of the connection would be among the events.
+      const bool is_ending = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      if (static_cast<size_t>(got) < sizeof(buffer) && !is_ending) return;
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
@@ -149,7 +158,7 @@ void Stream::push_raw(Bytes bytes) {
   if (bytes.empty() || state_ == State::kClosed) return;
   const bool was_empty = outgoing_.empty();
   outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end());
-  if (was_empty) flush();
+  if (was_empty && !in_event_) flush();
   // The peer sees the end of the connection, and so does this side with the next event.
   if (outgoing_.size() > kMostUnsentBytes) shutdown(socket_.fd(), SHUT_RDWR);
 }

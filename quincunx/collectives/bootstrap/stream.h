@@ -52,6 +52,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   void set_events(Events events) { events_ = std::move(events); }
   void send(Bytes bytes);
+  // Sends what has waited for room, or for the end of an event, as far as it goes.
+  void flush();
   bool has_unsent() const { return !outgoing_.empty(); }
   bool is_open() const { return state_ == State::kOpen; }
   // Of an accepted connection, once its first byte has come.
@@ -82,7 +84,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Status begin_proof(Proof proof);
   void on_bytes(Bytes bytes);
   void push_raw(Bytes bytes);
-  void flush();
+  void handle(uint32_t events);
   void close(std::string_view reason);
 
   EventLoop& loop_;
@@ -92,6 +94,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Proof proof_;
   ProofFor proof_for_;
   bool is_local_ = false;
+  bool in_event_ = false;  // what is sent leaves together at its end
   Purpose purpose_ = Purpose::kBootstrap;
   Clock::time_point deadline_ = Clock::time_point::max();
   std::unique_ptr<SecureChannel> channel_;

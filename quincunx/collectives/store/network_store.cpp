@@ -53,6 +53,12 @@ Result<std::shared_ptr<NetworkStore>> NetworkStore::open(const Options& options)
   return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections), place + "/" + generation));
 }
 
+Result<std::shared_ptr<NetworkStore>> NetworkStore::another() const {
+  auto connections = connections_->another();
+  QX_RETURN_IF_ERROR(connections->start());
+  return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections), identity_));
+}
+
 NetworkStore::~NetworkStore() { connections_->cancel(); }
 
 Result<StoreResponse> NetworkStore::call(StoreRequest request, std::chrono::milliseconds timeout) {

@@ -35,6 +35,10 @@ class NetworkStore : public Store {
   static Result<std::shared_ptr<NetworkStore>> open(const Options& options);
   ~NetworkStore() override;
 
+  // The same store over connections of its own: what is cancelled there goes on here. The server of rank 0 lives as
+  // long as either.
+  Result<std::shared_ptr<NetworkStore>> another() const;
+
   // One request and its response. Thread-safe; several run beside each other. kDeadlineExceeded names the keys that
   // are not set, or says why rank 0 was not reached.
   Result<StoreResponse> call(StoreRequest request, std::chrono::milliseconds timeout);

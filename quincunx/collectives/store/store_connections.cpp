@@ -113,7 +113,7 @@ class StoreConnections::Borrowed {
 };
 
 StoreConnections::StoreConnections(const NetworkStore::Options& options, uint64_t job_id)
-    : options_(options), job_id_(job_id), pid_(getpid()) {
+    : options_(options), job_id_(job_id), pid_(getpid()), serves_(options.rank == 0) {
   const std::lock_guard lock(registry().mutex);
   registry().all.insert(this);
 }
@@ -130,6 +130,14 @@ void StoreConnections::abandon_in_child() {
   for (const auto& line : lines_) line->socket.reset();
 }
 
+std::shared_ptr<StoreConnections> StoreConnections::another() const {
+  auto other = std::make_shared<StoreConnections>(options_, job_id_);
+  other->serves_ = false;
+  const std::lock_guard lock(mutex_);
+  other->server_ = server_;
+  return other;
+}
+
 Status StoreConnections::start() {
   if (options_.host == "localhost") {
     addresses_ = {"127.0.0.1"};
@@ -140,7 +148,7 @@ Status StoreConnections::start() {
     std::thread([self = shared_from_this()] { self->look_up(); }).detach();
     return ok_status();
   }
-  return options_.rank == 0 ? serve(addresses_) : ok_status();
+  return serves_ ? serve(addresses_) : ok_status();
 }
 
 Status StoreConnections::serve(const std::vector<std::string>& addresses) {
@@ -162,7 +170,7 @@ Status StoreConnections::serve(const std::vector<std::string>& addresses) {
 
 void StoreConnections::look_up() {
   Result<std::vector<std::string>> resolved = resolve(options_.host);
-  if (resolved.ok() && options_.rank == 0) {
+  if (resolved.ok() && serves_) {
     // Many systems give their own name a loopback address, which ranks on other hosts do not have.
     std::vector<std::string> served = *resolved;
     if (std::all_of(served.begin(), served.end(), is_loopback)) {
@@ -183,7 +191,7 @@ void StoreConnections::look_up() {
 }
 
 void StoreConnections::cancel() {
-  std::unique_ptr<StoreServer> server;
+  std::shared_ptr<StoreServer> server;
   {
     const std::lock_guard lock(mutex_);
     cancelled_ = true;

@@ -24,6 +24,8 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
 
   StoreConnections(const NetworkStore::Options& options, uint64_t job_id);
   ~StoreConnections();
+  // Other connections of this process to the same server, which lives as long as either. To be started too.
+  std::shared_ptr<StoreConnections> another() const;
   // Serves, where this is rank 0 and the host is an address, or starts to look the name up.
   Status start();
   Result<StoreResponse> call(StoreRequest request, std::chrono::milliseconds timeout);
@@ -68,7 +70,8 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   Status failure_;                      // of serving or of the look-up, for good
   std::vector<std::string> addresses_;  // of rank 0; empty while the name is looked up
   size_t turn_ = 0;                     // which of them is tried next
-  std::unique_ptr<StoreServer> server_;
+  bool serves_;
+  std::shared_ptr<StoreServer> server_;
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<Line*> free_lines_;
 };

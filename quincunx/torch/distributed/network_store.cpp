@@ -31,7 +31,11 @@ c10::intrusive_ptr<NetworkStore> NetworkStore::open(const collectives::NetworkSt
   return c10::make_intrusive<NetworkStore>(std::move(store).value(), timeout);
 }
 
-c10::intrusive_ptr<c10d::Store> NetworkStore::clone() { return c10::make_intrusive<NetworkStore>(store_, timeout_); }
+c10::intrusive_ptr<c10d::Store> NetworkStore::clone() {
+  auto other = store_->another();
+  throw_if_error(other.status());
+  return c10::make_intrusive<NetworkStore>(std::move(other).value(), timeout_);
+}
 
 StoreResponse NetworkStore::call(StoreOperation operation, std::vector<std::string> keys,
                                  std::vector<std::string> values, int64_t number) {

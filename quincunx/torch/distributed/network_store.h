@@ -22,6 +22,7 @@ class NetworkStore : public c10d::Store {
   using Bytes = std::vector<uint8_t>;
   using c10d::Store::compareSet;
   using c10d::Store::set;
+  // Over connections of its own, so that it can be cancelled alone.
   c10::intrusive_ptr<c10d::Store> clone() override;
   void set(const std::string& key, const Bytes& value) override;
   Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& desired) override;

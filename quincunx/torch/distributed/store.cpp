@@ -15,8 +15,6 @@ using std::chrono::steady_clock;
 // A rank that is already there is seen within the first steps; 64 ranks that wait for one send 3,000 requests a second.
 constexpr std::chrono::microseconds kFirstPause{200};
 constexpr std::chrono::microseconds kLongestPause{20000};
-// A wait in the store itself; one that is cancelled ends as late as this.
-constexpr std::chrono::milliseconds kLongestWait{50};
 constexpr std::chrono::milliseconds kShortestWait{1};
 
 c10::intrusive_ptr<c10d::Store> without_prefixes(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -26,11 +24,22 @@ c10::intrusive_ptr<c10d::Store> without_prefixes(const c10::intrusive_ptr<c10d::
 
 }  // namespace
 
+StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collectives::Options& options)
+    : store_(std::move(store)), rank_(options.rank), prefix_("mccl/" + options.generation + "/") {
+  if (dynamic_cast<NetworkStore*>(without_prefixes(store_).get()) == nullptr) return;
+  store_ = store_->clone();
+  network_ = static_cast<NetworkStore*>(without_prefixes(store_).get());
+}
+
+void StoreAdapter::cancel() {
+  cancelled_ = true;
+  if (network_ != nullptr) network_->core().cancel();
+}
+
 std::string StoreAdapter::identity() {
-  const auto store = without_prefixes(store_);
   std::string place;
-  if (auto* const network = dynamic_cast<NetworkStore*>(store.get())) place = network->core().identity();
-  if (auto* const file = dynamic_cast<c10d::FileStore*>(store.get())) place = file->getPath();
+  if (network_ != nullptr) place = network_->core().identity();
+  if (auto* const file = dynamic_cast<c10d::FileStore*>(without_prefixes(store_).get())) place = file->getPath();
   try {
     return place.empty() ? place : place + "|" + full_key("");
   } catch (const std::exception&) {
@@ -48,7 +57,7 @@ void StoreAdapter::wait_for(const std::string& name, std::chrono::steady_clock::
   try {
     store_->wait({name}, std::max(std::chrono::duration_cast<std::chrono::milliseconds>(limit), kShortestWait));
   } catch (const c10::DistStoreError&) {
-    // Not there yet: the caller looks whether it was cancelled.
+    // The caller tells that the time is over.
   }
 }
 
@@ -65,9 +74,6 @@ Result<std::string> StoreAdapter::get(const std::string& key, std::chrono::milli
   const auto deadline = steady_clock::now() + timeout;
   try {
     const std::string name = full_key(key);
-    const auto store = without_prefixes(store_);
-    // Only this store can wait without holding up the threads that use it for else.
-    const bool waits = dynamic_cast<NetworkStore*>(store.get()) != nullptr;
     for (auto pause = kFirstPause; !cancelled_; pause = std::min(2 * pause, kLongestPause)) {
       if (store_->check({name})) {
         const std::vector<uint8_t> value = store_->get(name);
@@ -77,8 +83,8 @@ Result<std::string> StoreAdapter::get(const std::string& key, std::chrono::milli
         return deadline_exceeded("store: key " + key + " was not set within " + std::to_string(timeout.count()) +
                                  " ms");
       }
-      if (waits) {
-        wait_for(name, std::min<steady_clock::duration>(deadline - steady_clock::now(), kLongestWait));
+      if (network_ != nullptr) {
+        wait_for(name, deadline - steady_clock::now());
       } else {
         std::this_thread::sleep_for(pause);
       }

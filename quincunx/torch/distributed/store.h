@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "quincunx/collectives/communicator.h"
+#include "quincunx/torch/distributed/network_store.h"
 
 namespace qx::distributed {
 
@@ -15,21 +16,22 @@ namespace qx::distributed {
 // polls: c10d stores hold their lock while they wait, which would block the thread that uses the store for else.
 class StoreAdapter : public collectives::Store {
  public:
-  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collectives::Options& options)
-      : store_(std::move(store)), rank_(options.rank), prefix_("mccl/" + options.generation + "/") {}
+  StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collectives::Options& options);
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
   // Known where torch's store is that of mccl:// or a file.
   std::string identity() override;
   // Ends a get that waits, and every later one.
-  void cancel() { cancelled_ = true; }
+  void cancel();
 
  private:
   std::string full_key(const std::string& key);
   void wait_for(const std::string& name, std::chrono::steady_clock::duration limit);
 
   c10::intrusive_ptr<c10d::Store> store_;
+  // Behind the prefixes of store_, where that is the store of mccl://: it can wait without holding up who else uses it.
+  NetworkStore* network_ = nullptr;
   const int rank_;
   const std::string prefix_;
   std::mutex mutex_;

@@ -21,6 +21,7 @@ os.environ.setdefault("WORLD_SIZE", "3")
 os.environ.setdefault("TEMP_DIR", tempfile.gettempdir())
 os.environ["BACKEND"] = "mccl"
 os.environ["MASTER_PORT"] = "0"
+os.environ["INIT_METHOD"] = f"file://{os.environ['TEMP_DIR']}/mccl_dist_test_{os.getpid()}"
 
 import quincunx.mccl
 import torch

@@ -64,7 +64,7 @@ std::optional<TreeNode::State::Objection> TreeNode::State::find_duplicate(const 
   for (const auto& connection : connections) {
     if (is_same_process(*connection, hello)) known -= connection->subtree;
   }
-  if (!ready && hello.subtree.overlaps(known)) {
+  if (!ready && dead.empty() && hello.subtree.overlaps(known)) {
     twice = hello.subtree;
     twice &= known;
     found = true;

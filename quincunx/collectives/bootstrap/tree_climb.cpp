@@ -101,7 +101,7 @@ std::vector<int> TreeNode::State::root_order() const {
 
 // The first one again and again while it may only be late; then all in turn.
 size_t TreeNode::State::which_root(size_t num_candidates, Time now) const {
-  const bool is_patient = !ready && now - climb.began < kRootPatience;
+  const bool is_patient = !ready && now - climb.began < scaled(kRootPatience);
   if (is_patient || num_candidates == 1) return 0;
   return static_cast<size_t>(climb.num_failures) % num_candidates;
 }
@@ -110,6 +110,12 @@ void TreeNode::State::pick_root(Time now) {
   const std::vector<int> order = root_order();
   if (order.empty()) {
     climb = {};
+    // The new top: all others are to come to it, unless the old one has only left.
+    RankSet others = RankSet::range(0, options.world_size);
+    others -= subtree;
+    others -= dead;
+    others -= left;
+    if (dead.contains(0)) expect_back(others, now);
     return;
   }
   const size_t choice = which_root(order.size(), now);
@@ -131,7 +137,7 @@ void TreeNode::State::aim(Target target, int rank, Endpoints endpoints, Time now
   climb.candidate = 0;
   if (!climb.endpoints.empty()) return attempt(now);
   climb.step = Step::kLookUp;
-  climb.due = now + kRootPatience;
+  climb.due = now + scaled(kRootPatience);
   if (climb.trouble.empty()) climb.trouble = target_name() + " has not published where it listens";
   Root& wanted = root_of(rank);
   if (wanted.asked) return;
@@ -168,7 +174,8 @@ void TreeNode::State::on_connected(TreeConnection id, Time now) {
   if (connection == nullptr || connection->link != Link::kAttempt) return;
   connection->link = Link::kGreeting;
   climb.step = Step::kGreet;
-  climb.due = now + kGreetTime * (1 << std::min(climb.num_silent, kMostDoublings));
+  const Clock::duration greet_time = ready ? kGreetTime : scaled(kGreetTime);
+  climb.due = now + greet_time * (1 << std::min(climb.num_silent, kMostDoublings));
   HelloMessage hello;
   hello.job_id = options.job_id;
   hello.generation = options.generation;

@@ -20,7 +20,10 @@ constexpr milliseconds kProgressInterval{200};
 // A scattered set of many thousand ranks is told less often.
 constexpr int64_t kProgressBytesPerMillisecond = 8;
 constexpr size_t kNumSuccessors = 2;
-constexpr milliseconds kTimeToBeHeard{1000};
+// An orphan that is alive has found another parent by then.
+constexpr milliseconds kOrphanTime{1200};
+constexpr milliseconds kTimeToBeHeard{1500};
+constexpr milliseconds kTimeOfDeaths{20};
 // At the end of a job all leave at once: an orphan of someone who has left is in no hurry.
 constexpr milliseconds kOrphanDelay{200};
 
@@ -34,14 +37,15 @@ std::string seconds_text(std::chrono::milliseconds time) {
 Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now) {
   RankSet fresh = ranks;
   fresh -= child.claimed_before;
-  if (!ready && fresh.overlaps(subtree)) {
+  // After a death orphans move, and the job cannot come up anyway.
+  if (!ready && dead.empty() && fresh.overlaps(subtree)) {
     fresh &= subtree;
     fail_when_heard(invalid_argument("rank " + fresh.to_string() + " was started twice: it came below rank " +
                                      std::to_string(child.rank) + " and on another way"),
                     fresh, 0, now);
     return ok_status();
   }
-  if (ready) {
+  if (ready || !dead.empty()) {
     // Orphans have moved: the newest claim holds.
     for (const auto& other : connections) {
       if (other->id != child.id && other->link == Link::kChild) other->subtree -= ranks;
@@ -55,6 +59,7 @@ Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now)
   subtree |= fresh;
   left -= fresh;
   unsent |= fresh;
+  come_back(fresh, now);
   schedule_joined(now);
   if (root == 0 && !failed && subtree.count() == options.world_size) complete(0);
   return ok_status();
@@ -115,23 +120,51 @@ Status TreeNode::State::on(Connection& from, CompleteMessage& message, Time) {
   return ok_status();
 }
 
-Status TreeNode::State::on(Connection& from, DetachedMessage& message, Time) {
+Status TreeNode::State::on(Connection& from, DetachedMessage& message, Time now) {
   // What another child has claimed in the meantime is not ours to take away.
   message.moved &= from.subtree;
   message.left &= from.subtree;
   from.subtree -= message.moved;
   from.subtree -= message.left;
-  detach(message.moved, message.left);
+  detach(message.moved, message.left, now);
   return ok_status();
 }
 
-void TreeNode::State::detach(const RankSet& moved, const RankSet& gone_ranks) {
+void TreeNode::State::detach(const RankSet& moved, const RankSet& gone_ranks, Time now) {
   subtree -= moved;
   subtree -= gone_ranks;
   unsent -= moved;
   unsent -= gone_ranks;
   left |= gone_ranks;
   if (parent != 0 && (!moved.empty() || !gone_ranks.empty())) send(parent, DetachedMessage{moved, gone_ranks});
+  // Those below someone who said goodbye may be leaving too.
+  if (gone_ranks.empty()) expect_back(moved, now);
+}
+
+// The top counts those whose parent has died: where a whole host has fallen, nobody else is left to see it.
+void TreeNode::State::expect_back(const RankSet& ranks, Time now) {
+  const bool is_successor = std::any_of(successors.begin(), successors.end(),
+                                        [&](const auto& successor) { return successor.rank == options.rank; });
+  if (!is_top() || (root < 0 && !is_successor) || ranks.empty()) return;
+  orphans.push_back({ranks, now + scaled(kOrphanTime)});
+}
+
+void TreeNode::State::come_back(const RankSet& ranks, Time now) {
+  if (orphans.empty()) return;
+  for (Orphans& batch : orphans) batch.ranks -= ranks;
+  std::erase_if(orphans, [](const Orphans& batch) { return batch.ranks.empty(); });
+  if (orphans.empty() && postponed_due != Time::max()) postponed_due = now;
+}
+
+void TreeNode::State::give_up_orphans(Time now) {
+  RankSet lost;
+  std::erase_if(orphans, [&](const Orphans& batch) {
+    if (batch.due <= now) lost |= batch.ranks;
+    return batch.due <= now;
+  });
+  lost -= subtree;
+  lost -= left;
+  if (!lost.empty()) mark_dead(lost, "it has not come back since its parent in the tree died", 0, now);
 }
 
 void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::string_view reason, Time now) {
@@ -147,7 +180,7 @@ void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::
     if (local_table) local_table->remove(lost.rank);
     RankSet below = lost.subtree;
     below.erase(lost.rank);
-    detach(below, said_goodbye ? rank : RankSet());
+    detach(below, said_goodbye ? rank : RankSet(), now);
   }
   // Before all are there too: what this node knows of the death must be heard above.
   if (lost.link == Link::kParent && !failed) begin_climb(now, said_goodbye ? kOrphanDelay : milliseconds(0));
@@ -180,6 +213,7 @@ void TreeNode::State::mark_dead(const RankSet& ranks, const std::string& text, T
   subtree -= news;
   unsent -= news;
   for (const auto& connection : connections) connection->subtree -= news;
+  come_back(news, now);
   for (const RankSet::Range& range : news.ranges()) {
     for (int rank = range.begin; rank < range.end; ++rank) {
       if (leader_table) leader_table->remove(rank);
@@ -198,11 +232,7 @@ void TreeNode::State::mark_dead(const RankSet& ranks, const std::string& text, T
   } else {
     died_due = std::min(died_due, last_died + kDiedInterval);
   }
-  if (!ready) {
-    const std::string who = news.count() == 1 ? " has" : " have";
-    fail_when_heard(unavailable("rank " + news.to_string() + who + " died before all ranks were there: " + text), news,
-                    source, now);
-  }
+  if (!ready) fail_for_deaths(text, now);
 }
 
 void TreeNode::State::flush_died(Time now, TreeConnection except) {
@@ -223,12 +253,30 @@ void TreeNode::State::fail_when_heard(const Status& status, const RankSet& ranks
   if (climb.step == Step::kNone) return fail(status, ranks, source);
   postponed = status;
   postponed_ranks = ranks;
-  postponed_due = now + kTimeToBeHeard;
+  postponed_due = now + scaled(kTimeToBeHeard);
+}
+
+// Deaths that come together are named together: the top knows when nobody is missed any more, and tells the others.
+void TreeNode::State::fail_for_deaths(const std::string& text, Time now) {
+  if (failed || postponed_due != Time::max()) return;
+  postponed = unavailable(text);
+  postponed_ranks.clear();
+  postponed_due = now + scaled(is_top() && orphans.empty() ? kTimeOfDeaths : kTimeToBeHeard);
 }
 
 void TreeNode::State::fail_postponed() {
   postponed_due = Time::max();
-  fail(postponed, postponed_ranks, 0);
+  if (!postponed_ranks.empty()) return fail(postponed, postponed_ranks, 0);
+  const bool is_one = dead.count() == 1;
+  fail(unavailable((is_one ? "rank " : "ranks ") + dead.to_string() + (is_one ? " has" : " have") +
+                   " died before all ranks were there: " + postponed.message()),
+       dead, 0);
+}
+
+// A share of the time that there is, where that is short.
+TreeNode::Clock::duration TreeNode::State::scaled(milliseconds usual) const {
+  constexpr int kShares = 8;
+  return std::min<Clock::duration>(usual, options.timeout / kShares);
 }
 
 void TreeNode::State::fail(const Status& status, const RankSet& ranks, TreeConnection source) {
@@ -286,7 +334,7 @@ void TreeNode::State::push_progress(Time now) {
     interval_ms += static_cast<int64_t>(encode_tree_message(message).size()) / kProgressBytesPerMillisecond;
     send_to_children(message);
   }
-  progress_due = now + milliseconds(interval_ms);
+  progress_due = now + scaled(milliseconds(interval_ms));
 }
 
 Status TreeNode::State::on(Connection&, ProgressMessage& message, Time) {

@@ -62,7 +62,7 @@ TreeNode::State::State(TreeOptions given) : options(std::move(given)), subtree({
 void TreeNode::State::start(Time now) {
   started = now;
   deadline = now + options.timeout;
-  progress_due = now + kFirstProgress;
+  progress_due = now + scaled(kFirstProgress);
   last_joined = last_died = now - std::chrono::hours(1);
   if (root == 0) {
     if (options.world_size == 1) complete(0);
@@ -138,6 +138,7 @@ TreeNode::Time TreeNode::State::next_timer() const {
   if (!ready && !failed) next = std::min(next, deadline);
   if (!ready && !failed && parent == 0) next = std::min(next, progress_due);
   if (!handshakes.empty()) next = std::min(next, handshakes.front().first);
+  for (const Orphans& batch : orphans) next = std::min(next, batch.due);
   for (const Resolving& waiting : resolving) next = std::min(next, waiting.retry);
   for (const Question& question : questions) next = std::min(next, question.due);
   return next;
@@ -156,6 +157,7 @@ void TreeNode::State::on_timer(Time now) {
   if (joined_due <= now) flush_joined(now);
   if (died_due <= now) flush_died(now, 0);
   if (!ready && !failed && parent == 0 && progress_due <= now) push_progress(now);
+  give_up_orphans(now);
   if (postponed_due <= now) fail_postponed();
   if (!ready && !failed && deadline <= now) fail(expired(), progress().missing, 0);
   retry_resolving(now);

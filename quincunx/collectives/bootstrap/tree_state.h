@@ -57,6 +57,11 @@ struct TreeNode::State {
     int unreachable = -1;
     std::string trouble;
   };
+  // Of the top: ranks that have lost a parent and have not been seen since.
+  struct Orphans {
+    RankSet ranks;
+    Time due;
+  };
   struct Question {
     int asker = 0;
     uint32_t query = 0;
@@ -147,13 +152,18 @@ struct TreeNode::State {
   void complete(int depth);
   void choose_successors();
   void lose_neighbour(TreeConnection id, bool has_left, std::string_view reason, Time now);
-  void detach(const RankSet& moved, const RankSet& left);
+  void detach(const RankSet& moved, const RankSet& gone_ranks, Time now);
+  void expect_back(const RankSet& ranks, Time now);
+  void come_back(const RankSet& ranks, Time now);
+  void give_up_orphans(Time now);
   void mark_dead(const RankSet& ranks, const std::string& text, TreeConnection source, Time now);
   void flush_died(Time now, TreeConnection except);
   void fail(const Status& status, const RankSet& ranks, TreeConnection source);
   // A node that has found no parent yet must first be heard: whoever it knows to be dead would be missed otherwise.
   void fail_when_heard(const Status& status, const RankSet& ranks, TreeConnection source, Time now);
+  void fail_for_deaths(const std::string& text, Time now);
   void fail_postponed();
+  Clock::duration scaled(std::chrono::milliseconds usual) const;
   void push_progress(Time now);
   TreeProgress progress() const;
   Status expired() const;
@@ -199,7 +209,7 @@ struct TreeNode::State {
   Status failure;
   RankSet failure_ranks;
   Status postponed;
-  RankSet postponed_ranks;
+  RankSet postponed_ranks;  // empty: the dead, as far as they are known then
   Time postponed_due = Time::max();
   int depth = 0;
   RankSet subtree;  // this rank and all below
@@ -208,6 +218,7 @@ struct TreeNode::State {
   Time last_joined;
   std::chrono::microseconds joined_interval{0};
   RankSet dead, left;
+  std::vector<Orphans> orphans;
   RankSet unsent_dead;
   std::string unsent_dead_text;
   Time died_due = Time::max();

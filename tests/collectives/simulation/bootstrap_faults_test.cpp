@@ -99,6 +99,75 @@ TEST(BootstrapFaults, ARankThatDiesWhileRanksConnectIsNamed) {
   }
 }
 
+TEST(BootstrapFaults, RanksThatDieTogetherAreNamedTogether) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    BootstrapScenario scenario;
+    scenario.num_ranks = 61;
+    scenario.ranks_per_host = 6;
+    scenario.seed = seed;
+    scenario.timeout_s = kTimeout;
+    scenario.faults = {*parse_fault("60@never")};  // so that the others wait
+    auto simulation = BootstrapSimulation::create(scenario);
+    ASSERT_TRUE(simulation.ok());
+    (*simulation)->run_for(1);
+    RankSet killed;
+    for (int rank = 12; rank < 18; ++rank) {  // a host falls
+      (*simulation)->kill(rank);
+      killed.insert(rank);
+    }
+    (*simulation)->run();
+    for (int rank = 0; rank < 60; ++rank) {
+      if (killed.contains(rank)) continue;
+      const RankOutcome& outcome = (*simulation)->outcome(rank);
+      ASSERT_EQ(outcome.failure_ranks, killed) << "rank " << rank << ": " << outcome.failure;
+      ASSERT_LT(outcome.failed_s, 3) << "long before the deadline";
+    }
+  }
+}
+
+// Nobody is left on the host to see the deaths of those who hung below others of it.
+TEST(BootstrapFaults, AHostThatFallsIsNamedAsAWhole) {
+  for (const int num_roots : {1, 3}) {
+    for (const int host : {0, 3, 9}) {
+      const Shape shape{60, 6, num_roots};
+      const auto simulation = run(shape, {}, 4);
+      RankSet killed;
+      for (int rank = host * 6; rank < host * 6 + 6; ++rank) {
+        simulation->kill(rank);
+        killed.insert(rank);
+      }
+      const double killed_s = simulation->now_s();
+      simulation->run_for(2.5);
+      for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        if (killed.contains(rank)) continue;
+        const RankOutcome& outcome = simulation->outcome(rank);
+        ASSERT_EQ(outcome.died, killed) << num_roots << " roots, host " << host << ", rank " << rank << " was told "
+                                        << outcome.died.to_string();
+        ASSERT_LT(outcome.last_died_s - killed_s, 2);
+      }
+    }
+  }
+}
+
+// Deadlines of half a second leave less time to wait for a root.
+TEST(BootstrapFaults, ShortDeadlinesNameTheMissingToo) {
+  for (const Shape& shape : kShapes) {
+    for (const int rank : {0, shape.num_ranks - 1}) {
+      BootstrapScenario scenario;
+      scenario.num_ranks = shape.num_ranks;
+      scenario.ranks_per_host = shape.ranks_per_host;
+      scenario.num_roots = shape.num_roots;
+      scenario.timeout_s = 0.5;
+      const std::string fault = std::to_string(rank) + "@never";
+      scenario.faults = {*parse_fault(fault)};
+      auto simulation = BootstrapSimulation::create(scenario);
+      ASSERT_TRUE(simulation.ok());
+      (*simulation)->run();
+      expect_all_name(**simulation, shape.num_ranks, {rank}, name_of(shape, fault + " in 0.5 s", 1));
+    }
+  }
+}
+
 TEST(BootstrapFaults, ADeathAfterwardsIsSpreadInTwoSeconds) {
   for (const Shape& shape : kShapes) {
     for (uint64_t seed = 0; seed < 6; ++seed) {

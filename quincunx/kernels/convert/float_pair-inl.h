@@ -32,12 +32,14 @@ struct FloatPair {
 };
 
 template <typename T>
-inline constexpr bool kPairsAreInterleaved = std::is_same_v<T, BFloat16>;
+inline constexpr bool kPairsAreInterleaved = HWY_TARGET != HWY_SCALAR && std::is_same_v<T, BFloat16>;
 
 template <class D, typename T>
 HWY_INLINE FloatPair<D> LoadPair(D d, const T* p) {
   return {LoadFloat(d, p), LoadFloat(d, p + hn::Lanes(d))};
 }
+
+#if HWY_TARGET != HWY_SCALAR
 template <class D>
 HWY_INLINE FloatPair<D> LoadPair(D d, const BFloat16* p) {
   const hn::Repartition<uint16_t, D> du16;
@@ -61,16 +63,19 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> PackPair(D /*d*/, FloatPair<D> 
   const auto all_ones = hn::Eq(hn::Add(high, high), hn::Set(du16, uint16_t{0xfffe}));
   return hn::IfThenElse(all_ones, high, rounded);
 }
+#endif
 
 template <class D, typename T>
 HWY_INLINE void StorePair(FloatPair<D> pair, D d, T* p) {
   StoreFloat(pair.a, d, p);
   StoreFloat(pair.b, d, p + hn::Lanes(d));
 }
+#if HWY_TARGET != HWY_SCALAR
 template <class D>
 HWY_INLINE void StorePair(FloatPair<D> pair, D d, BFloat16* p) {
   hn::StoreU(PackPair(d, pair), hn::Repartition<uint16_t, D>(), reinterpret_cast<uint16_t*>(p));
 }
+#endif
 
 // Past the caches, for results that do not fit into them: no line is read only to be overwritten. `p` is aligned to a
 // vector of D.
@@ -81,7 +86,11 @@ HWY_INLINE void StreamPair(FloatPair<D> pair, D d, float* p) {
 }
 template <class D>
 HWY_INLINE void StreamPair(FloatPair<D> pair, D d, BFloat16* p) {
+#if HWY_TARGET == HWY_SCALAR
+  StorePair(pair, d, p);
+#else
   hn::Stream(PackPair(d, pair), hn::Repartition<uint16_t, D>(), reinterpret_cast<uint16_t*>(p));
+#endif
 }
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 template <class D>
@@ -139,18 +148,21 @@ HWY_INLINE void StorePairTail(FloatPair<D> pair, D d, float* p, size_t count) {
 // Of f32 arrays that meet rows of T in their own order, read and written seldom.
 template <typename T, class D>
 HWY_INLINE FloatPair<D> LoadPairBeside(D d, const float* p) {
-  if constexpr (!kPairsAreInterleaved<T>) return LoadPair(d, p);
-  FloatPair<D> pair;
-  hn::LoadInterleaved2(d, p, pair.a, pair.b);
-  return pair;
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kPairsAreInterleaved<T>) {
+    FloatPair<D> pair;
+    hn::LoadInterleaved2(d, p, pair.a, pair.b);
+    return pair;
+  }
+#endif
+  return LoadPair(d, p);
 }
 template <typename T, class D>
 HWY_INLINE void StorePairBeside(FloatPair<D> pair, D d, float* p) {
-  if constexpr (kPairsAreInterleaved<T>) {
-    hn::StoreInterleaved2(pair.a, pair.b, d, p);
-  } else {
-    StorePair(pair, d, p);
-  }
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kPairsAreInterleaved<T>) return hn::StoreInterleaved2(pair.a, pair.b, d, p);
+#endif
+  StorePair(pair, d, p);
 }
 
 // The lanes of the first `count` elements; those of the others become `otherwise`.

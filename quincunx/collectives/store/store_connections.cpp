@@ -74,6 +74,29 @@ Result<std::vector<std::string>> resolve(const std::string& host) {
   return addresses;
 }
 
+uint16_t port_of(const sockaddr_storage& address) {
+  // It stands at the same place for both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// A socket with a port of its own that is not `port`. On the machine of a server that is still to come the kernel could
+// otherwise give a client the server's port: it would be connected to itself, and the server find its port taken.
+Result<Socket> socket_with_another_port(int family, uint16_t port) {
+  std::vector<Socket> unsuitable;  // kept until another port is found
+  while (true) {
+    Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    own.ss_family = static_cast<sa_family_t>(family);
+    socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    auto* const raw = reinterpret_cast<sockaddr*>(&own);
+    if (socket.fd() < 0 || bind(socket.fd(), raw, length) != 0 || getsockname(socket.fd(), raw, &length) != 0) {
+      return unavailable(std::string("socket: ") + std::strerror(errno));
+    }
+    if (port_of(own) != port) return socket;
+    unsuitable.push_back(std::move(socket));
+  }
+}
+
 uint64_t random_number() {
   uint64_t value = 0;
   // Clients that have the same number would be taken for one; without randomness from the kernel time must do.
@@ -293,8 +316,10 @@ Status StoreConnections::connect(Line& line, Clock::time_point deadline) {
 }
 
 Status StoreConnections::connect_to(Line& line, const Endpoint& endpoint, Clock::time_point deadline) {
-  Result<Socket> socket = start_connect(endpoint);
+  Result<Socket> socket = socket_with_another_port(endpoint.address.ss_family, port_of(endpoint.address));
   if (!socket.ok()) return lost(socket.status().message());
+  const auto* const raw = reinterpret_cast<const sockaddr*>(&endpoint.address);
+  if (::connect(socket->fd(), raw, endpoint.length) != 0 && errno != EINPROGRESS) return lost(std::strerror(errno));
   {
     const std::lock_guard lock(mutex_);
     if (cancelled_) return aborted("the store was closed");

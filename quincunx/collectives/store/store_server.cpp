@@ -19,6 +19,8 @@ constexpr milliseconds kHandshakeLimit{5000};
 constexpr milliseconds kReadLimit{30000};
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr int kBacklog = 1024;
+constexpr int kMostBinds = 3;
+constexpr std::chrono::microseconds kPauseBetweenBinds{500};
 
 Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
 
@@ -91,7 +93,13 @@ Status StoreServer::listen_at(const std::string& address) {
   set_option(socket.fd(), SOL_SOCKET, SO_REUSEADDR);
   if (endpoint.address.ss_family == AF_INET6) set_option(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY);
   const auto* raw = reinterpret_cast<const sockaddr*>(&endpoint.address);
-  if (bind(socket.fd(), raw, endpoint.length) != 0 || ::listen(socket.fd(), kBacklog) != 0) {
+  int failed = bind(socket.fd(), raw, endpoint.length);
+  // A client's socket may be given the port for a moment, until it has looked.
+  for (int i = 0; i < kMostBinds && failed != 0 && errno == EADDRINUSE; ++i) {
+    std::this_thread::sleep_for(kPauseBetweenBinds);
+    failed = bind(socket.fd(), raw, endpoint.length);
+  }
+  if (failed != 0 || ::listen(socket.fd(), kBacklog) != 0) {
     if (errno == EADDRNOTAVAIL) return not_found(address + " is not an address of this machine, where rank 0 runs");
     if (errno == EADDRINUSE) {
       return unavailable("store: port " + std::to_string(port_) + " of " + address +

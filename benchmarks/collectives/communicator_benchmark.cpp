@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -92,6 +93,20 @@ BENCHMARK(BM_Collective)
     ->ArgsProduct({{kAllReduce, kAllGather, kReduceScatter, kBroadcast}, {8, 1 << 20, kLargestBytes}})
     ->ArgNames({"op(1=all_reduce,2=all_gather,3=reduce_scatter,4=broadcast)", "bytes"})
     ->UseRealTime();
+
+// Many calls a sample: what the ranks tell each other before it weighs little.
+void BM_Latency(benchmark::State& state) {
+  constexpr int64_t kCalls = 2000;
+  for (auto _ : state) {
+    measuring->tell(kAllReduce, 8, kCalls);
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < kCalls; ++i) measuring->run(kAllReduce, 8);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    state.SetIterationTime(elapsed.count());
+    state.counters["s_per_call"] = elapsed.count() / kCalls;
+  }
+}
+BENCHMARK(BM_Latency)->UseManualTime()->Iterations(3);
 
 }  // namespace
 

@@ -13,12 +13,13 @@ from quincunx.cli.bench.row import Measurement
 
 from .groups import BACKENDS, connect, in_step
 
-_RANKS, _MANY_RANKS = 2, 4
+_RANKS, _MANY_RANKS = 2, (4, 8)
 _MIB = 1 << 20
 # Calls a sample: enough that a barrier's end, at which the ranks leave microseconds apart, weighs little.
 _SMALL_CALLS, _MEDIUM_CALLS, _OVERSUBSCRIBED_CALLS = 300, 10, 50
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 _BOUND = "staged memcpy bound"
+_DIRECT_BOUND = "direct bound"
 # Operation -> peer -> id of the row.
 _LARGE = {
     "all_reduce": {_BOUND: "all_reduce_64_mib_staged", "gloo": "all_reduce_64_mib"},
@@ -29,7 +30,7 @@ _LARGE = {
 Call = Callable[[], object]
 
 
-def _collective(operation: str, num_bytes: int, group: dist.ProcessGroup) -> Call:
+def collective(operation: str, num_bytes: int, group: dist.ProcessGroup) -> Call:
     """The operation on a tensor of num_bytes: the reduced, sent, gathered or scattered one."""
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     whole = torch.ones(max(world, num_bytes // 4 // world * world))
@@ -64,12 +65,38 @@ def _staged_bound(num_bytes: int) -> Call:
     return bound
 
 
+def _direct_bound(num_bytes: int) -> Call:
+    """What it must move if each rank reads the other's tensor where it lies: half of it added, half copied."""
+    tensor, peer = torch.ones(num_bytes // 4), torch.ones(num_bytes // 4)
+    half = tensor.numel() // 2
+
+    def bound() -> None:
+        torch.maximum(tensor[:half], peer[:half], out=tensor[:half])
+        tensor[half:].copy_(peer[half:])
+
+    return bound
+
+
+def time_allocated(rank: int, num_ranks: int, store: str, *, num_bytes: int, rounds: int) -> dict[str, list[float]]:
+    """Runs on each rank: all_reduce of a tensor that the backend has allocated."""
+    group = connect(rank, num_ranks, store)["mccl"]
+    backend = group._get_backend(torch.device("cpu"))
+    tensor = backend.allocate_tensor(num_bytes // 4, dtype=torch.float32, device=torch.device("cpu"))
+    tensor.fill_(1.0)
+    calls: dict[str, Call] = {
+        "mccl": lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group),
+        _DIRECT_BOUND: _direct_bound(num_bytes),
+    }
+    with torch.inference_mode():
+        return in_step(calls, Rounds(rounds), 1, time.perf_counter)
+
+
 def time_operation(
     rank: int, num_ranks: int, store: str, *, operation: str, num_bytes: int, num_calls: int, rounds: int, bound: bool
 ) -> dict[str, list[float]]:
     """Runs on each rank."""
     groups = connect(rank, num_ranks, store)
-    calls = {backend: _collective(operation, num_bytes, groups[backend]) for backend in BACKENDS}
+    calls = {backend: collective(operation, num_bytes, groups[backend]) for backend in BACKENDS}
     if bound:
         calls[_BOUND] = _staged_bound(num_bytes)
     with torch.inference_mode():
@@ -108,20 +135,27 @@ def measure_small(context: Context) -> list[Measurement]:
     ]
 
 
-def measure_oversubscribed(context: Context) -> list[Measurement]:
-    seconds = _seconds(context, "all_reduce", 8, _OVERSUBSCRIBED_CALLS, ranks=_MANY_RANKS)
-    name, peers = (
-        f"8 B all_reduce, {_MANY_RANKS} ranks on {len(os.sched_getaffinity(0))} cores",
-        {"gloo": seconds["gloo"]},
-    )
-    row_id = "all_reduce_8_bytes_oversubscribed"
-    return [Measurement(row_id, name, "us", seconds["mccl"], peers, value_of=_microseconds)]
+def measure_oversubscribed(num_ranks: int, context: Context) -> list[Measurement]:
+    seconds = _seconds(context, "all_reduce", 8, _OVERSUBSCRIBED_CALLS, ranks=num_ranks)
+    name = f"8 B all_reduce on {len(os.sched_getaffinity(0))} cores"
+    row_id, peers = "all_reduce_8_bytes_oversubscribed", {"gloo": seconds["gloo"]}
+    ours, variant = seconds["mccl"], f"{num_ranks} ranks"
+    return [Measurement(row_id, name, "us", ours, peers, variant=variant, value_of=_microseconds)]
 
 
 def measure_medium(operation: str, context: Context) -> list[Measurement]:
     seconds = _seconds(context, operation, _MIB, _MEDIUM_CALLS)
     name, peers = f"1 MiB {operation}, 2 ranks", {"gloo": seconds["gloo"]}
     return [Measurement(f"{operation}_1_mib", name, "us", seconds["mccl"], peers, value_of=_microseconds)]
+
+
+def measure_allocated(context: Context) -> list[Measurement]:
+    of_ranks = context.workers(_RANKS).run(
+        __name__, "time_allocated", num_bytes=64 * _MIB, rounds=context.rounds().count
+    )
+    seconds = {name: slowest([values[name] for values in of_ranks]) for name in of_ranks[0]}
+    name, peers = "64 MiB all_reduce, 2 ranks, allocated by the backend", {_DIRECT_BOUND: seconds[_DIRECT_BOUND]}
+    return [Measurement("all_reduce_64_mib_direct", name, "ms", seconds["mccl"], peers, value_of=_milliseconds)]
 
 
 def measure_large(operation: str, context: Context) -> list[Measurement]:
@@ -144,8 +178,12 @@ def _tasks() -> tuple[Task, ...]:
         Task(tuple(row_ids.values()), functools.partial(measure_large, operation), cores=_RANKS)
         for operation, row_ids in _LARGE.items()
     ]
-    crowded = Task(("all_reduce_8_bytes_oversubscribed",), measure_oversubscribed, cores=_RANKS)
-    return (small, *medium, *large, crowded)
+    allocated = Task(("all_reduce_64_mib_direct",), measure_allocated, cores=_RANKS)
+    crowded = [
+        Task(("all_reduce_8_bytes_oversubscribed",), functools.partial(measure_oversubscribed, num_ranks), cores=_RANKS)
+        for num_ranks in _MANY_RANKS
+    ]
+    return (small, *medium, *large, allocated, *crowded)
 
 
 TASKS = _tasks()

@@ -75,6 +75,9 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   // The peer's connection has ended: what it sent before is still read.
   void lose_peer(int rank, const std::string& reason);
   void set_connect_state(int rank, std::string state) { peers_[static_cast<size_t>(rank)].text = std::move(state); }
+  // Not connected, though its process is known to be there: something else holds it up.
+  void set_there(int rank, bool is_there) { peers_[static_cast<size_t>(rank)].is_there = is_there; }
+  bool peer_is_there(int rank) const { return peers_[static_cast<size_t>(rank)].is_there; }
   PeerState peer_state(int rank) const { return peers_[static_cast<size_t>(rank)].state; }
   // Why a peer is not connected, or how it was lost.
   const std::string& peer_text(int rank) const { return peers_[static_cast<size_t>(rank)].text; }
@@ -130,7 +133,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
  private:
   struct Peer {
     PeerState state = PeerState::kConnecting;
-    bool left = false;    // said goodbye
+    bool left = false;  // said goodbye
+    bool is_there = false;
     bool wanted = false;  // the provider was asked for a link
     std::string text = "no address published";
     std::unique_ptr<PeerChannel> channel;

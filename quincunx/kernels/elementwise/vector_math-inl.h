@@ -1,7 +1,7 @@
 // Transcendental functions on vectors of f32, inlined per target: include from a file that foreach_target.h compiles.
 // Errors in units in the last place of the correctly rounded result, over all 2^32 inputs, with or without fused
 // multiply-add (tests/kernels/elementwise/vector_math_test.cpp measures them):
-//   Exp 1, Log 1, Erf 1.5, Tanh 2, Sigmoid 2, Silu 3.25 (and 2^-142 absolute, where results are tiny)
+//   Exp 1, Log 1, Erf 1.5, Tanh 2, Sigmoid 2, Silu 4 (and 2^-142 absolute, where results are tiny)
 //   GeluErf, GeluTanh: |error| <= 2^-22 * |x|; relative accuracy is lost where 1 + erf or 1 + tanh cancels (x < -1)
 // NaN gives NaN, infinities give the limits, denormal arguments and results are kept.
 #if defined(QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -36,7 +36,7 @@ constexpr Bound kBounds[] = {
     {UnaryFunction::kErf, "Erf", 1.5, 0, 0},
     {UnaryFunction::kTanh, "Tanh", 2, 0, 0},
     {UnaryFunction::kSigmoid, "Sigmoid", 2, 0, 0},
-    {UnaryFunction::kSilu, "Silu", 3.25, 0x1p-142, 0},
+    {UnaryFunction::kSilu, "Silu", 4, 0x1p-142, 0},
     {UnaryFunction::kGeluErf, "GeluErf", 0, 0x1p-149, 0x1p-22},
     {UnaryFunction::kGeluTanh, "GeluTanh", 0, 0x1p-149, 0x1p-22},
     {UnaryFunction::kSin, "Sin", 2, 0, 0},

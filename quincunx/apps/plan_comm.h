@@ -23,7 +23,8 @@ struct PlanCommArguments {
   double round_trip_us = 100;
   double loss = 0;
   bool one_machine = false;
-  int cores = 1;  // with one_machine
+  bool processes = false;  // with one_machine: each rank is one
+  int cores = 1;           // with one_machine
   // Connects them here too, as virtual ranks of this process on loopback sockets.
   bool measure = false;
   bool json = false;

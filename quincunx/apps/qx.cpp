@@ -50,6 +50,7 @@ CLI::App* add_plan_comm_verb(CLI::App& plan, qx::apps::PlanCommArguments& argume
   verb->add_option("--round-trip-us", arguments.round_trip_us, "Between hosts (100)");
   verb->add_option("--loss", arguments.loss, "Share of segments that are lost (0)");
   verb->add_flag("--one-machine", arguments.one_machine, "All hosts are one machine, as in tests with virtual ranks");
+  verb->add_flag("--processes", arguments.processes, "On it, each rank is a process");
   verb->add_option("--cores", arguments.cores, "Of that machine, and threads of --measure (1)");
   verb->add_flag("--measure", arguments.measure, "Connect them here too, as virtual ranks on loopback sockets");
   verb->add_flag("--json", arguments.json, "Print JSON");

@@ -14,6 +14,10 @@ struct NetworkModel {
   double accept_s = 80e-6;            // of whoever accepts
   double local_connect_s = 5e-6;      // the same over a unix socket
   double local_accept_s = 15e-6;
+  // Of a process, which virtual ranks of one process do not pay: to be woken, and to load what proofs need before its
+  // first connection over TCP.
+  double wakeup_s = 8e-6;
+  double first_proof_s = 1e-3;
   double message_s = 6e-6;        // of one side, for each message
   double byte_s = 0.5e-9;         // of one side, for each byte
   double link_bytes_per_s = 3e9;  // of a host, each way

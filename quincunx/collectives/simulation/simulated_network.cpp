@@ -22,6 +22,12 @@ int64_t BootstrapSimulation::State::delay(int from, int to) const {
   return nanoseconds((local || network.is_one_machine ? network.local_round_trip_s : network.round_trip_s) / 2);
 }
 
+double BootstrapSimulation::State::proof_cost(Rank& rank, bool is_local) const {
+  if (is_local || rank.has_proven) return 0;
+  rank.has_proven = true;
+  return network.first_proof_s;
+}
+
 // When the processor has done the work that came at `time`.
 int64_t BootstrapSimulation::State::charge(Rank& rank, int64_t time, double cost_s) {
   int64_t* busy_until = &rank.busy_until;
@@ -122,7 +128,8 @@ int BootstrapSimulation::State::listener_of(int from, const std::string& endpoin
 
 void BootstrapSimulation::State::connect(int rank_index, const TreeAction& action, int64_t time) {
   Rank& rank = ranks[static_cast<size_t>(rank_index)];
-  time = charge(rank, time, action.endpoint.starts_with('@') ? network.local_connect_s : network.connect_s);
+  const bool is_local = action.endpoint.starts_with('@');
+  time = charge(rank, time, (is_local ? network.local_connect_s : network.connect_s) + proof_cost(rank, is_local));
   const int peer = listener_of(rank_index, action.endpoint);
   if (peer < 0) {
     queue.schedule(time + nanoseconds(network.round_trip_s),
@@ -137,7 +144,7 @@ void BootstrapSimulation::State::connect(int rank_index, const TreeAction& actio
   channel.ids[0] = action.connection;
   rank.sockets.push_back({action.connection, index, 0});
   const int64_t one_way = delay(rank_index, peer);
-  queue.schedule(time + one_way, {EventKind::kArrival, 1, peer, index, action.endpoint.starts_with('@')});
+  queue.schedule(time + one_way, {EventKind::kArrival, 1, peer, index, is_local});
   queue.schedule(time + 2 * one_way, {EventKind::kConnected, 0, rank_index, index, 0});
 }
 
@@ -270,6 +277,7 @@ void BootstrapSimulation::State::step() {
   const Event event = queue.pop();
   Rank& rank = ranks[static_cast<size_t>(event.rank)];
   Channel* channel = event.channel < channels.size() ? &channels[event.channel] : nullptr;
+  double cost_s = 0;
   switch (event.kind) {
     case EventKind::kStart: return start(event.rank);
     case EventKind::kTimer:
@@ -277,7 +285,8 @@ void BootstrapSimulation::State::step() {
       return use_node(event.rank, kTimerSeconds, [](TreeNode& node, TreeNode::Time now) { node.on_timer(now); });
     case EventKind::kArrival:
       if (rank.node == nullptr || !channel->open[1]) return;
-      return use_node(event.rank, event.payload != 0 ? network.local_accept_s : network.accept_s,
+      cost_s = event.payload != 0 ? network.local_accept_s : network.accept_s;
+      return use_node(event.rank, network.wakeup_s + cost_s + proof_cost(rank, event.payload != 0),
                       [&](TreeNode& node, TreeNode::Time now) {
                         channel->ids[1] = node.on_accepted(now);
                         rank.sockets.push_back({channel->ids[1], event.channel, 1});
@@ -294,7 +303,7 @@ void BootstrapSimulation::State::step() {
       const std::vector<std::byte> bytes = std::move(payloads[event.payload]);
       free_payloads.push_back(event.payload);
       if (!channel->open[event.side]) return;
-      const double cost_s = network.message_s + static_cast<double>(bytes.size()) * network.byte_s;
+      cost_s = network.wakeup_s + network.message_s + static_cast<double>(bytes.size()) * network.byte_s;
       return use_node(event.rank, cost_s,
                       [&](TreeNode& node, TreeNode::Time now) { node.on_bytes(channel->ids[event.side], bytes, now); });
     }
@@ -304,7 +313,7 @@ void BootstrapSimulation::State::step() {
       if (Socket* socket = find_socket(rank, channel->ids[event.side])) {
         rank.sockets.erase(rank.sockets.begin() + (socket - rank.sockets.data()));
       }
-      return use_node(event.rank, network.message_s, [&](TreeNode& node, TreeNode::Time now) {
+      return use_node(event.rank, network.wakeup_s + network.message_s, [&](TreeNode& node, TreeNode::Time now) {
         node.on_closed(channel->ids[event.side], "connection reset by peer", now);
       });
     case EventKind::kBound:

@@ -47,6 +47,7 @@ struct BootstrapSimulation::State {
     std::unique_ptr<TreeNode> node;
     int host = 0;
     bool is_stopped = false;
+    bool has_proven = false;  // has used TCP
     bool is_settled = false;
     int64_t timer_at = INT64_MAX;  // the earliest event that will look at the node's timer
     int64_t busy_until = 0;
@@ -77,6 +78,7 @@ struct BootstrapSimulation::State {
   // Lets the node act at `time`, after `cost_s` of processor time.
   template <typename Use>
   void use_node(int rank, double cost_s, Use&& use);
+  double proof_cost(Rank& rank, bool is_local) const;
   int64_t charge(Rank& rank, int64_t time, double cost_s);
   void carry_out(int rank, int64_t time);
   void bind_host(int rank, int64_t time);

@@ -72,6 +72,11 @@ def test_more_cores_make_one_machine_faster():
     assert four < one
 
 
+def test_processes_cost_more_than_virtual_ranks():
+    arguments = ("--ranks", "64", "--one-machine", "--skew", "0")
+    assert plan(*arguments, "--processes")["bootstrap_s"] > plan(*arguments)["bootstrap_s"]
+
+
 def test_measures_virtual_ranks_beside_the_simulation():
     found = plan("--ranks", "100", "--ranks-per-host", "1", "--one-machine", "--skew", "0", "--measure")
     measured = found["measured"]

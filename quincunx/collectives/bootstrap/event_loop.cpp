@@ -48,6 +48,8 @@ void EventLoop::run_posted() {
     const std::lock_guard lock(mutex_);
     tasks.swap(posted_);
   }
+  if (tasks.empty()) return;
+  const auto held = hold();
   for (const auto& task : tasks) task();
 }
 
@@ -77,6 +79,7 @@ void EventLoop::run_until(Clock::time_point limit) {
           : std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(limit - now, std::chrono::hours(1)));
   const int count =
       epoll_wait(epoll_.fd(), events_.data(), static_cast<int>(events_.size()), static_cast<int>(left.count()));
+  const auto held = hold();
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events_[static_cast<size_t>(i)];
     const int fd = static_cast<int>(event.data.u64 & 0xffffffff);

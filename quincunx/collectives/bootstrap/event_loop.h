@@ -28,6 +28,8 @@ class EventLoop {
   // Runs the task on the loop's thread, after what was posted before. Dropped once the loop has gone.
   void post(std::function<void()> task);
   void wake();
+  // While it is held no handler and no task runs. Whoever calls it from within one gets it at once.
+  std::unique_lock<std::recursive_mutex> hold() { return std::unique_lock(busy_); }
 
   // --- the loop's thread, or before it has begun
   // Edge-triggered: the handler reads and writes until the descriptor would block.
@@ -52,6 +54,7 @@ class EventLoop {
   std::vector<Watched> watched_;  // by descriptor
   uint32_t next_serial_ = 1;
   std::vector<epoll_event> events_;
+  std::recursive_mutex busy_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
 };

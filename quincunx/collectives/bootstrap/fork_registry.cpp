@@ -18,12 +18,20 @@ struct Registry {
 Registry& registry() {
   // Never destroyed: threads and forks may come after static destructors.
   static auto* instance = [] {
-    pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
-                   [] {
-                     for (Mesh* mesh : registry().meshes) mesh->abandon_in_child();
-                     registry().meshes.clear();
-                     registry().mutex.unlock();
-                   });
+    pthread_atfork(
+        [] {
+          registry().mutex.lock();
+          for (Mesh* mesh : registry().meshes) mesh->hold_for_fork();
+        },
+        [] {
+          for (Mesh* mesh : registry().meshes) mesh->release_after_fork();
+          registry().mutex.unlock();
+        },
+        [] {
+          for (Mesh* mesh : registry().meshes) mesh->abandon_in_child();
+          registry().meshes.clear();
+          registry().mutex.unlock();
+        });
     return new Registry;
   }();
   return *instance;

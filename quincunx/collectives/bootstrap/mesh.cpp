@@ -172,7 +172,13 @@ Mesh::~Mesh() {
   if (links_) links_->finish(Clock::now() + kDrainTime);
 }
 
+void Mesh::hold_for_fork() { held_for_fork_ = loop_->hold(); }
+
+void Mesh::release_after_fork() { held_for_fork_ = {}; }
+
 void Mesh::abandon_in_child() {
+  // The thread that would give it back is the parent's.
+  static_cast<void>(held_for_fork_.release());
   if (links_) links_->close_descriptors();
   if (tree_) tree_->close_descriptors();
   if (exchange_) exchange_->close_descriptors();

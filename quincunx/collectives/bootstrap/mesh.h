@@ -37,6 +37,9 @@ class Mesh {
   Status failure() const;
   // Connections dropped because they did not speak the protocol or did not prove who they are.
   uint64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
+  // Around a fork: nothing that the child will close changes meanwhile.
+  void hold_for_fork();
+  void release_after_fork();
   // In a child after fork: closes the descriptors, so that the parent's death is seen by its peers, and forgets the
   // threads. Nothing else of the object may be used afterwards.
   void abandon_in_child();
@@ -99,6 +102,7 @@ class Mesh {
   std::atomic<bool> has_left_{false};
   std::atomic<uint64_t> num_dropped_{0};
   std::unique_ptr<EventLoop> loop_;
+  std::unique_lock<std::recursive_mutex> held_for_fork_;
   std::unique_ptr<FrontDoor> front_door_;
   std::string host_name_;  // "@...", of this job on this host
   std::unique_ptr<HostMemoryExchange> exchange_;

@@ -42,6 +42,7 @@ std::string name_of_job(const std::string& identity, const Options& options) {
 void Mesh::run_loop() {
   while (!stop_) {
     loop_->run_until(next_timer());
+    const auto held = loop_->hold();
     after_events(Clock::now());
   }
 }

@@ -183,6 +183,7 @@ void Stream::shut_down_sending() { shutdown(socket_.fd(), SHUT_WR); }
 
 void Stream::close(std::string_view reason) {
   if (state_ == State::kClosed) return;
+  flush();  // a peer that is refused is told why
   state_ = State::kClosed;
   loop_.forget(socket_.fd());
   const auto closed = events_.closed;

@@ -182,8 +182,8 @@ TEST_P(Phases, ARankThatIsTwiceThereIsNamedOnAll) {
   run_processes({3, GetParam()}, [](const Job& job, int rank) {
     Job two = job;
     two.world_size = 2;
-    two.timeout = milliseconds(3000);
-    if (rank == 2) std::this_thread::sleep_for(milliseconds(100));
+    two.timeout = milliseconds(1200);
+    if (rank == 2) std::this_thread::sleep_for(milliseconds(500));
     // Ranks 0, 1 and 1 of 2: whoever comes last is refused, or the job.
     const auto group = connect(two, std::min(rank, 1));
     const Status status = group->barrier()->wait();
@@ -196,7 +196,7 @@ TEST_P(Phases, AnotherWorldSizeIsNamed) {
   run_processes({2, GetParam()}, [](const Job& job, int rank) {
     Job other = job;
     other.world_size = rank == 0 ? 2 : 3;
-    other.timeout = milliseconds(3000);
+    other.timeout = milliseconds(1200);
     const Status status = connect(other, rank)->barrier()->wait();
     require(!status.ok(), "ranks of two world sizes have met");
     if (rank == 1) {

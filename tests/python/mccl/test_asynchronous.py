@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import threading
 import time
 
 import torch
@@ -234,3 +235,33 @@ def test_object_collectives(run_ranks):
             assert got == [everything[0]]
 
     run_ranks(3, body)
+
+
+def test_threads_and_groups_at_once(run_ranks):
+    """Each thread of a rank has a group of its own; the orders between groups differ from rank to rank."""
+
+    def body(rank, world):
+        groups = [dist.new_group() for _ in range(4)]
+        totals = [0.0] * len(groups)
+        errors = []
+
+        def work(index):
+            try:
+                for step in range(30):
+                    x = torch.full((1 + 700 * index,), float(rank + step))
+                    dist.all_reduce(x, group=groups[index])
+                    totals[index] += x[-1].item()
+            except Exception as error:  # pytest does not see what a thread raises.
+                errors.append(error)
+
+        order = range(len(groups)) if rank % 2 == 0 else reversed(range(len(groups)))
+        threads = [threading.Thread(target=work, args=(index,)) for index in order]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        return errors, totals
+
+    expected = float(sum(0 + 1 + 2 + 3 * step for step in range(30)))
+    assert run_ranks(3, body) == [([], [expected] * 4)] * 3

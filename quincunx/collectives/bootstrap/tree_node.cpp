@@ -144,15 +144,22 @@ TreeNode::Time TreeNode::State::next_timer() const {
   return next;
 }
 
-void TreeNode::State::on_timer(Time now) {
-  if (has_left) return;
-  while (!handshakes.empty() && handshakes.front().first <= now) {
-    const Connection* stranger = find(handshakes.front().second);
-    handshakes.pop_front();
+void TreeNode::State::drop_silent_strangers(Time now) {
+  const auto end = std::find_if(handshakes.begin(), handshakes.end(),
+                                [now](const auto& handshake) { return handshake.first > now; });
+  const std::vector<std::pair<Time, TreeConnection>> expired(handshakes.begin(), end);
+  handshakes.erase(handshakes.begin(), end);
+  for (const auto& [time, id] : expired) {
+    const Connection* stranger = find(id);
     if (stranger == nullptr || stranger->link != Link::kStranger) continue;
     ++statistics.num_dropped;
-    close(stranger->id);
+    close(id);
   }
+}
+
+void TreeNode::State::on_timer(Time now) {
+  if (has_left) return;
+  drop_silent_strangers(now);
   if (climb.due <= now) on_climb_due(now);
   if (joined_due <= now) flush_joined(now);
   if (died_due <= now) flush_died(now, 0);
@@ -171,7 +178,7 @@ TreeConnection TreeNode::State::on_accepted(Time now) {
   const size_t most_strangers = static_cast<size_t>(kLeadersPerRoot + options.world_size);
   if (handshakes.size() > most_strangers) {
     const Connection* oldest = find(handshakes.front().second);
-    handshakes.pop_front();
+    handshakes.erase(handshakes.begin());
     if (oldest != nullptr && oldest->link == Link::kStranger) close(oldest->id);
   }
   return connection.id;
@@ -270,10 +277,12 @@ TreeNode::TreeNode(std::unique_ptr<State> state) : state_(std::move(state)) {}
 TreeNode::~TreeNode() = default;
 
 std::optional<TreeAction> TreeNode::take_action() {
-  if (state_->actions.empty()) return std::nullopt;
-  TreeAction action = std::move(state_->actions.front());
-  state_->actions.pop_front();
-  return action;
+  if (state_->num_taken == state_->actions.size()) {
+    state_->actions.clear();
+    state_->num_taken = 0;
+    return std::nullopt;
+  }
+  return std::move(state_->actions[state_->num_taken++]);
 }
 
 void TreeNode::start(Time now) { state_->start(now); }

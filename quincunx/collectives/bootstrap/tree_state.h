@@ -2,7 +2,6 @@
 // tree_children.cpp (giving others one), tree_membership.cpp (who is there, who has died) and tree_query.cpp.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +81,7 @@ struct TreeNode::State {
   void start(Time now);
   Time next_timer() const;
   void on_timer(Time now);
+  void drop_silent_strangers(Time now);
   TreeConnection on_accepted(Time now);
   void on_bytes(TreeConnection id, std::span<const std::byte> bytes, Time now);
   void on_closed(TreeConnection id, std::string_view reason, Time now);
@@ -191,11 +191,12 @@ struct TreeNode::State {
   int root = -1;  // index, of a root
   bool has_host_name = false;
 
-  std::deque<TreeAction> actions;
+  std::vector<TreeAction> actions;
+  size_t num_taken = 0;  // of them
   std::vector<std::unique_ptr<Connection>> connections;
   TreeConnection next_id = 1;
   TreeConnection parent = 0;
-  std::deque<std::pair<Time, TreeConnection>> handshakes;  // strangers, oldest first
+  std::vector<std::pair<Time, TreeConnection>> handshakes;  // strangers, oldest first
   Climb climb;
   std::vector<Root> roots;                    // those that were asked for, and successors of the top
   std::unique_ptr<ParentTable> local_table;   // of a leader

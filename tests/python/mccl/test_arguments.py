@@ -6,7 +6,11 @@ import torch.distributed as dist
 
 # (call, exception, part of the message). World size 2; the rank that calls is alone in doing so.
 CASES = {
-    "sparse": (lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()), TypeError, "tensor: expected a dense tensor"),
+    "sparse with another reduction": (
+        lambda: dist.all_reduce(torch.ones(2, 2).to_sparse(), dist.ReduceOp.MAX),
+        NotImplementedError,
+        "op: sparse tensors can only be summed",
+    ),
     "quantized": (
         lambda: dist.all_reduce(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)),
         (TypeError, NotImplementedError),

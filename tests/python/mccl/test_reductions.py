@@ -180,3 +180,20 @@ def test_special_values(run_ranks):
 
     want = [repr(value) for value in (3.0, infinity, nan, nan, 2 * denormal)]
     assert run_ranks(2, body) == [want, want]
+
+
+def test_sparse_sums(run_ranks):
+    def body(rank, world):
+        indices = torch.tensor([[0, rank, world], [1, 1, 0]])
+        x = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0, 4.0]) * (rank + 1), (world + 1, 2))
+        dense = x.to_dense()
+        dist.all_reduce(dense)
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        empty = torch.sparse_coo_tensor(size=(3,))
+        dist.all_reduce(empty)
+        with pytest.raises(ValueError, match="sparse tensors must have the same shape"):
+            dist.all_reduce(torch.ones(2 + rank % 2).to_sparse())
+        return torch.equal(x.to_dense(), dense), empty._nnz()
+
+    assert run_ranks(3, body) == [(True, 0)] * 3

@@ -1,9 +1,11 @@
 #include "quincunx/kernels/reduce/reduce.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include "quincunx/base/check.h"
+#include "quincunx/kernels/reduce/float8_blocks.h"
 #include "quincunx/kernels/reduce/reduce_reference.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -53,6 +55,24 @@ struct Multiply {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     return hn::Mul(a, b);
+  }
+};
+struct BitAnd {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::And(a, b);
+  }
+};
+struct BitOr {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Or(a, b);
+  }
+};
+struct BitXor {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Xor(a, b);
   }
 };
 // Where a is NaN a is taken; where b is, the comparison fails and b is. Not Ne: Highway 1.0.3 has it false for NaN.
@@ -126,6 +146,9 @@ int64_t ReduceIntegers(ReduceKind kind, const void* const* sources, size_t num_s
     case ReduceKind::kSum: return ReduceVectors<T, T, Add>(sources, num_sources, count, destination, 1.0);
     case ReduceKind::kMin: return ReduceVectors<T, T, Minimum>(sources, num_sources, count, destination, 1.0);
     case ReduceKind::kMax: return ReduceVectors<T, T, Maximum>(sources, num_sources, count, destination, 1.0);
+    case ReduceKind::kBitAnd: return ReduceVectors<T, T, BitAnd>(sources, num_sources, count, destination, 1.0);
+    case ReduceKind::kBitOr: return ReduceVectors<T, T, BitOr>(sources, num_sources, count, destination, 1.0);
+    case ReduceKind::kBitXor: return ReduceVectors<T, T, BitXor>(sources, num_sources, count, destination, 1.0);
     default: return 0;
   }
 }
@@ -143,6 +166,12 @@ int64_t ReduceWholeVectors(ReduceKind kind, DType dtype, const void* const* sour
     case DType::kFloat64:
       return ReduceFloats<double, double>(kind, sources, num_sources, count, destination, multiplier);
 #endif
+    case DType::kInt8: return ReduceIntegers<int8_t>(kind, sources, num_sources, count, destination);
+    case DType::kUInt8: return ReduceIntegers<uint8_t>(kind, sources, num_sources, count, destination);
+    case DType::kInt16: return ReduceIntegers<int16_t>(kind, sources, num_sources, count, destination);
+    case DType::kUInt16: return ReduceIntegers<uint16_t>(kind, sources, num_sources, count, destination);
+    case DType::kUInt32: return ReduceIntegers<uint32_t>(kind, sources, num_sources, count, destination);
+    case DType::kUInt64: return ReduceIntegers<uint64_t>(kind, sources, num_sources, count, destination);
     case DType::kInt32: return ReduceIntegers<int32_t>(kind, sources, num_sources, count, destination);
     case DType::kInt64: return ReduceIntegers<int64_t>(kind, sources, num_sources, count, destination);
     default: return 0;
@@ -173,6 +202,32 @@ bool is_defined(DType dtype, ReduceKind kind) {
   return !bitwise;
 }
 
+// Two sources at a time, in their order; AVG divides and PREMUL_SUM scales as for f32.
+void reduce_float8(ReduceKind kind, DType dtype, std::span<const void* const> sources, int64_t count, void* destination,
+                   double multiplier) {
+  float total[kFloat8Block], next[kFloat8Block];
+  const void* const pair[2] = {total, next};
+  const bool scales = kind == ReduceKind::kPreMulSum, averages = kind == ReduceKind::kAverage;
+  const auto decode = [&](size_t s, int64_t begin, int64_t size, float* out) {
+    decode_float8(dtype, static_cast<const uint8_t*>(sources[s]) + begin, size, out);
+    const void* const one[1] = {out};
+    if (scales) reduce(ReduceKind::kPreMulSum, DType::kFloat32, one, size, out, multiplier);
+  };
+  for (int64_t begin = 0; begin < count; begin += kFloat8Block) {
+    const int64_t size = std::min(kFloat8Block, count - begin);
+    decode(0, begin, size, total);
+    for (size_t s = 1; s < sources.size(); ++s) {
+      decode(s, begin, size, next);
+      reduce(scales || averages ? ReduceKind::kSum : kind, DType::kFloat32, pair, size, total);
+    }
+    if (averages) {
+      const auto divisor = static_cast<float>(sources.size());
+      for (int64_t i = 0; i < size; ++i) total[i] /= divisor;
+    }
+    encode_float8(dtype, total, size, static_cast<uint8_t*>(destination) + begin);
+  }
+}
+
 }  // namespace
 
 Status check_reduce(DType dtype, ReduceKind kind) {
@@ -184,6 +239,7 @@ Status check_reduce(DType dtype, ReduceKind kind) {
 void reduce(ReduceKind kind, DType dtype, std::span<const void* const> sources, int64_t count, void* destination,
             double multiplier) {
   QX_CHECK(!sources.empty() && sources.size() <= kMaxReduceSources && is_defined(dtype, kind));
+  if (has_float8_tables(dtype)) return reduce_float8(kind, dtype, sources, count, destination, multiplier);
   const int64_t done = HWY_DYNAMIC_DISPATCH(ReduceWholeVectors)(kind, dtype, sources.data(), sources.size(), count,
                                                                 destination, multiplier);
   if (done == count) return;

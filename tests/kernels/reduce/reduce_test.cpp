@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "kernels/dispatch_targets.h"
+#include "quincunx/base/float8.h"
+#include "quincunx/kernels/reduce/float8_blocks.h"
 #include "quincunx/kernels/reduce/reduce_reference.h"
 
 namespace qx::kernels {
@@ -54,6 +56,15 @@ bool equal(DType dtype, const std::byte* a, const std::byte* b, int64_t count) {
     case DType::kComplex128: return same_or_both_nan<double>(a, b, dtype == DType::kFloat64 ? count : 2 * count);
     default: break;
   }
+  if (has_float8_tables(dtype)) {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t pair[2] = {static_cast<uint8_t>(a[i]), static_cast<uint8_t>(b[i])};
+      float values[2];
+      decode_float8(dtype, pair, 2, values);
+      if (pair[0] != pair[1] && !(std::isnan(values[0]) && std::isnan(values[1]))) return false;
+    }
+    return true;
+  }
   if (dtype != DType::kBFloat16 && dtype != DType::kFloat16) {
     return std::memcmp(a, b, static_cast<size_t>(count * dtype_size_bytes(dtype))) == 0;
   }
@@ -94,6 +105,37 @@ TEST(Reduce, EqualsTheReferenceForEveryDtypeKindAndTarget) {
       }
     }
   });
+}
+
+// Every value of the format, the two between neighbours that round to each, and whatever random bits are.
+TEST(Float8Blocks, RoundAsTheReferenceDoes) {
+  const auto expect_equal = [](DType dtype, uint8_t (*encode)(float), float (*decode)(uint8_t)) {
+    std::vector<float> values;
+    for (int i = 0; i < 256; ++i) {
+      const float value = decode(static_cast<uint8_t>(i)), next = decode(static_cast<uint8_t>(i ^ 1));
+      const float middle = value + (next - value) / 2;
+      values.insert(values.end(), {value, middle, std::nextafter(middle, value), std::nextafter(middle, next)});
+    }
+    uint32_t state = 3;
+    for (int i = 0; i < 100000; ++i) {
+      const uint32_t bits = next_random(state);
+      float value;
+      std::memcpy(&value, &bits, 4);
+      values.push_back(value);
+    }
+    for (const float value : values) {
+      uint8_t bits = 0;
+      encode_float8(dtype, &value, 1, &bits);
+      if (std::isnan(value))
+        EXPECT_TRUE(std::isnan(decode(bits)));
+      else
+        ASSERT_EQ(bits, encode(value)) << dtype_name(dtype) << " of " << value;
+    }
+  };
+  expect_equal(DType::kFloat8E4M3FN, float8_e4m3fn_bits_from_float, float_from_float8_e4m3fn_bits);
+  expect_equal(DType::kFloat8E5M2, float8_e5m2_bits_from_float, float_from_float8_e5m2_bits);
+  expect_equal(DType::kFloat8E4M3FNUZ, float8_e4m3fnuz_bits_from_float, float_from_float8_e4m3fnuz_bits);
+  expect_equal(DType::kFloat8E5M2FNUZ, float8_e5m2fnuz_bits_from_float, float_from_float8_e5m2fnuz_bits);
 }
 
 TEST(Reduce, WritesNothingBeyondTheCount) {

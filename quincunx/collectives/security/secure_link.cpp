@@ -44,6 +44,7 @@ std::span<const std::byte> SecureLink::peek(size_t wanted) {
     if (arrived.empty()) break;
     channel_->receive(arrived);
     TcpLink::consume(arrived.size());
+    if (channel_->state() != SecureChannel::State::kAuthenticated) mark_closed(channel_->refusal().message());
     plain_.erase(plain_.begin(), plain_.begin() + static_cast<std::ptrdiff_t>(begin_plain_));
     begin_plain_ = 0;
     const std::vector<std::byte> more = channel_->take_received();

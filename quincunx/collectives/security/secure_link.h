@@ -1,4 +1,5 @@
-// A TCP link whose bytes go through an encrypting channel.
+// A TCP link whose bytes go through an encrypting channel. It is closed, with the reason, where something arrives that
+// the peer has not sent.
 #pragma once
 
 #include <memory>
@@ -21,10 +22,6 @@ class SecureLink final : public TcpLink {
   void consume(size_t num_bytes) override { begin_plain_ += num_bytes; }
   size_t read(std::byte* destination, size_t size) override { return Link::read(destination, size); }
   std::string_view name() const override { return "TLS"; }
-
-  // What arrived was not what the peer had sent, and why that is thought; nothing more is read.
-  bool is_damaged() const { return channel_->state() != SecureChannel::State::kAuthenticated; }
-  const std::string& damage() const { return channel_->refusal().message(); }
 
  private:
   void push();

@@ -191,6 +191,12 @@ void TcpLink::flush() {
   if (sent < 0 && errno != EAGAIN && errno != EINTR) outgoing_.clear();
 }
 
+void TcpLink::mark_closed(std::string reason) {
+  closed_ = true;
+  begin_ = end_;
+  close_reason_ = std::move(reason);
+}
+
 size_t TcpLink::receive(std::byte* destination, size_t size) {
   if (closed_) return 0;
   const ssize_t got = recv(fd_, destination, size, 0);

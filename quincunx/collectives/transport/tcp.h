@@ -76,6 +76,10 @@ class TcpLink : public Link {
   bool closed() const { return closed_ && begin_ == end_; }
   const std::string& close_reason() const { return close_reason_; }
 
+ protected:
+  // What arrives is of no use any more.
+  void mark_closed(std::string reason);
+
  private:
   size_t receive(std::byte* destination, size_t size);
 

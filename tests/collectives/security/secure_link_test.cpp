@@ -68,20 +68,20 @@ TEST_F(SecureLinkTest, CarriesMoreThanTheSocketHolds) {
     if (taken > 0) continue;
     std::byte buffer[5000];
     for (size_t size = 0; (size = b_->read(buffer, sizeof(buffer))) > 0;) got.insert(got.end(), buffer, buffer + size);
-    ASSERT_FALSE(b_->is_damaged()) << b_->damage();
+    ASSERT_FALSE(b_->closed()) << b_->close_reason();
   }
   EXPECT_TRUE(was_full);
   EXPECT_EQ(got, sent);
   EXPECT_FALSE(a_->has_unsent());
 }
 
-TEST_F(SecureLinkTest, ForeignBytesDamageIt) {
+TEST_F(SecureLinkTest, ForeignBytesCloseIt) {
   read_text(*b_, 5);
   const std::string foreign(100, 'x');
   ASSERT_EQ(::write(sockets_[0], foreign.data(), foreign.size()), 100);
   EXPECT_TRUE(b_->peek(1).empty());
-  EXPECT_TRUE(b_->is_damaged());
-  EXPECT_NE(b_->damage().find("TLS: "), std::string::npos) << b_->damage();
+  EXPECT_TRUE(b_->closed());
+  EXPECT_NE(b_->close_reason().find("TLS: "), std::string::npos) << b_->close_reason();
 }
 
 }  // namespace

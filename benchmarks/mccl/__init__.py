@@ -5,9 +5,7 @@ import pathlib
 from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Capability
 
-from . import collective_rows, init_rows, mpi_rows, simulation_rows, start_rows, training_rows
-
-_NO_FAULTS = "no measurement seeds faults; the tests do"
+from . import collective_rows, fault_rows, init_rows, mpi_rows, simulation_rows, start_rows, training_rows
 
 
 def check_ready(checkout: pathlib.Path) -> None:
@@ -27,10 +25,8 @@ CAPABILITY = Capability(
         *training_rows.TASKS,
         *mpi_rows.TASKS,
         *collective_rows.TASKS,
+        *fault_rows.TASKS,
     ),
-    unmeasured={
-        "faults_rank_sets": _NO_FAULTS,
-        "faults_delay": _NO_FAULTS,
-    },
+    unmeasured={},
     check_ready=check_ready,
 )

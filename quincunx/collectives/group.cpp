@@ -163,6 +163,7 @@ void Group::finish(Status status) {
 void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
   if (!failure_.ok()) return;
   const bool aborted = status.code() == StatusCode::kAborted;
+  cause_ = status;
   failure_ = {aborted ? StatusCode::kAborted : StatusCode::kFailedPrecondition,
               "group '" + name_ + "' takes no further operations: " + status.message()};
   if (tell_peers) tell_failure(-1, status, rank_, sequence);

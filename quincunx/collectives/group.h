@@ -80,6 +80,7 @@ class Group {
     Operation last_operation = Operation::kBarrier;
     bool asked = false;  // by a probe
     bool answered = false;
+    bool is_waiting = false;  // it answered that an operation of this group holds it up itself
   };
   // A text that comes in several frames.
   struct LongText {
@@ -152,6 +153,7 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
+  Status cause_;                                // of the failure, as it was told to the operations
   const std::vector<int> children_;             // in the tree
   std::vector<std::array<LongText, 2>> below_;  // what they sent, by sequence
   LongText verdict_;

@@ -20,7 +20,7 @@ constexpr milliseconds kOthersAsk{450};
 std::optional<Clock::time_point> Group::give_up(const OperationPtr& operation) {
   const Operation kind = operation->description().call.operation;
   const bool pairwise = kind == Operation::kSend || kind == Operation::kRecv;
-  if (pairwise || !uses_tree() || !announced_ || begun_) {
+  if (pairwise || !announced_) {
     conclude(*operation);
     return std::nullopt;
   }
@@ -71,9 +71,10 @@ void Group::probe() {
   header.group = id_;
   for (int r = 0; r < size(); ++r) {
     Member& member = members_state_[static_cast<size_t>(r)];
-    member.answered = false;
-    member.asked =
-        r != rank_ && !has_entered(r, current_sequence_) && engine_.peer_state(world_rank(r)) == Engine::PeerState::kUp;
+    member.answered = member.is_waiting = false;
+    // Within an operation a rank may be held up by one that this rank does not wait for.
+    const bool may_be_late = begun_ || !has_entered(r, current_sequence_);
+    member.asked = r != rank_ && may_be_late && engine_.peer_state(world_rank(r)) == Engine::PeerState::kUp;
     if (member.asked) engine_.post(world_rank(r), header, {});
   }
   engine_.flush();
@@ -88,18 +89,30 @@ bool Group::all_answered() const {
 }
 
 void Group::answer_probe(int rank) {
+  if (!cause_.ok()) {
+    // It was told to those that were connected then: who asks was not.
+    FrameHeader told;
+    told.kind = FrameKind::kFail;
+    told.group = id_;
+    told.status_code = static_cast<uint8_t>(cause_.code());
+    told.root_or_tag = rank_;
+    const std::string text = cause_.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
+    return engine_.post(world_rank(rank), told, std::as_bytes(std::span(text)));
+  }
   const Member& own = members_state_[static_cast<size_t>(rank_)];
   FrameHeader header;
   header.kind = FrameKind::kProbeAnswer;
   header.group = id_;
   header.sequence = own.entered_any ? own.last_sequence + 1 : 0;
   header.operation = static_cast<uint8_t>(own.last_operation);
+  header.count = queue_.empty() ? 0 : 1;
   engine_.post(world_rank(rank), header, {});
 }
 
 void Group::on_probe_answer(int rank, const FrameHeader& header) {
   Member& member = members_state_[static_cast<size_t>(rank)];
   member.answered = true;
+  member.is_waiting = header.count != 0;
   if (header.stream == 1) member.left = true;
   if (header.sequence > 0) note_entered(member, header.sequence - 1, static_cast<Operation>(header.operation));
   if (probing_ && expired_ && all_answered()) conclude(*OperationPtr(expired_));
@@ -120,14 +133,15 @@ std::string Group::state_of(int rank) const {
   if (is_lost(rank) || engine_.peer_state(world_rank(rank)) != Engine::PeerState::kUp) return describe_peer(rank);
   const std::string name = "rank " + std::to_string(rank);
   const Member& member = members_state_[static_cast<size_t>(rank)];
+  const std::string silence = member.asked && !member.answered ? ", does not answer" : "";
   if (begun_ || (!uses_tree() && announced_ && entry(rank, current_sequence_).present)) {
     return name + " (entered, " + std::to_string(queue_.front().exchange->missing_from(rank)) + " bytes to come, " +
-           std::to_string(queue_.front().exchange->unsent_to(rank)) + " to go)";
+           std::to_string(queue_.front().exchange->unsent_to(rank)) + " to go" + silence + ")";
   }
-  if (member.asked && !member.answered) return name + " (does not answer)";
-  if (!member.entered_any) return name + " (connected, has entered no operation)";
-  return name + " (not entered; its last was " + std::string(operation_name(member.last_operation)) + " #" +
-         std::to_string(member.last_sequence) + ")";
+  if (!member.entered_any)
+    return name + (silence.empty() ? " (connected, has entered no operation)" : " (does not answer)");
+  return name + " (not entered" + silence + "; its last was " + std::string(operation_name(member.last_operation)) +
+         " #" + std::to_string(member.last_sequence) + ")";
 }
 
 std::string Group::waiting_for() const {
@@ -135,14 +149,20 @@ std::string Group::waiting_for() const {
   for (const bool entered_too : {false, true}) {
     for (int r = 0; r < size(); ++r) {
       if (r == rank_) continue;
-      const bool up = engine_.peer_state(world_rank(r)) == Engine::PeerState::kUp;
+      const bool up =
+          engine_.peer_state(world_rank(r)) == Engine::PeerState::kUp || engine_.peer_is_there(world_rank(r));
       const bool entered = announced_ && has_entered(r, current_sequence_);
+      const Member& member = members_state_[static_cast<size_t>(r)];
+      const bool is_silent = begun_ && member.asked && !member.answered;
       // Before all are connected nobody announces anything: only connections tell who is late.
-      const bool is_late = entered_too ? needs(r) : !up || (announced_ && !entered);
+      const bool is_late = entered_too ? needs(r) : !up || (announced_ && !entered) || is_silent;
       if (is_late) late.push_back(r);
     }
     if (!late.empty()) break;
   }
+  // Who waits in this group too is held up by another, if there is another.
+  const auto waits = [this](int r) { return members_state_[static_cast<size_t>(r)].is_waiting; };
+  if (!std::all_of(late.begin(), late.end(), waits)) std::erase_if(late, waits);
   std::string text;
   for (const int r : late) text += (text.empty() ? "" : ", ") + state_of(r);
   return text.empty() ? "its own turn" : text;

@@ -80,6 +80,9 @@ class Mesh {
   std::optional<std::string> fetch_identity();
   void fetch_root(int rank);
   bool let_in_other_hosts();
+  // Without a root ranks see each other in the store only: says there that this one is there, and looks for others.
+  void look_for_ranks();
+  Status with_ranks_of_store(const Status& status);
 
   const Options options_;
   const std::shared_ptr<Store> store_;
@@ -87,6 +90,7 @@ class Mesh {
   RankRecord own_;  // complete once the threads begin
   const uint64_t job_id_;
   const uint64_t instance_;
+  const Clock::time_point started_ = Clock::now();
   std::shared_ptr<const Credentials> credentials_;
 
   mutable std::mutex mutex_;
@@ -96,6 +100,13 @@ class Mesh {
   bool has_tree_ = false;  // and peers that come are answered
   std::deque<int> roots_to_fetch_;
   std::string store_error_;
+  RankSet missing_;  // when it was last looked at
+  bool looks_for_ranks_ = false;
+  bool has_looked_at_all_ = false;
+  RankSet ranks_of_store_;    // that have been found by it; changed by the store's thread
+  bool is_in_store_ = false;  // the store's thread only, as are these
+  int rank_to_look_for_ = 0;
+  Clock::time_point next_look_for_ranks_{};
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> leave_{false};

@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 
 // How long the rank that holds the host's memory may take to hand it over.
 constexpr milliseconds kHostPatience{2000};
+// After that long without a root, ranks look for each other in the store.
+constexpr milliseconds kRootPatience{150};
 // The look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
@@ -141,7 +143,7 @@ void Mesh::on_action(TreeAction action) {
       return;
     }
     case TreeAction::Kind::kReady: return on_ready();
-    case TreeAction::Kind::kFailed: show_progress(); return fail(action.status);
+    case TreeAction::Kind::kFailed: show_progress(); return fail(with_ranks_of_store(action.status));
     case TreeAction::Kind::kPeerDied: return on_peer_died(action.rank, action.status);
     case TreeAction::Kind::kResolved: return on_resolved(std::move(action));
     case TreeAction::Kind::kQuery: return tree_->answer(action.rank, action.query, {});
@@ -207,20 +209,29 @@ void Mesh::show_progress() {
   RankSet missing = RankSet::range(0, options_.world_size);
   missing.erase(options_.rank);
   bool is_attached = false;
+  bool sees_no_root = false;
   if (tree_) {
     const TreeProgress progress = tree_->node().progress();
     missing = progress.missing;
-    // Before that, others may be missing too.
-    is_attached = progress.phase == TreeProgress::Phase::kAttached;
-    if (!progress.text.empty()) text += "; " + progress.text;
+    // Before that, and without a root, others may be missing too.
+    sees_no_root = !progress.text.empty();
+    is_attached = progress.phase == TreeProgress::Phase::kAttached && !sees_no_root;
+    if (sees_no_root) text += "; " + progress.text;
   }
+  RankSet there;
   {
     const std::lock_guard lock(mutex_);
     if (!store_error_.empty()) text += "; store: " + store_error_;
+    missing_ = missing;
+    there = ranks_of_store_;
+    const bool looks = sees_no_root && Clock::now() >= started_ + kRootPatience;
+    if (looks && !looks_for_ranks_) changed_.notify_all();
+    looks_for_ranks_ = looks;
   }
   Engine::Guard guard(*engine_);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     if (engine_->peer_state(rank) != Engine::PeerState::kConnecting) continue;
+    engine_->set_there(rank, sees_no_root && there.contains(rank));
     // Groups of ranks that are there need not wait for the others.
     if (missing.contains(rank) || !is_attached)
       engine_->set_connect_state(rank, text);

@@ -13,6 +13,9 @@ constexpr milliseconds kFetchSlice{20};
 constexpr milliseconds kStorePause{20};
 // A store that answers at once must not be asked in a busy loop.
 constexpr milliseconds kPauseWhereAbsent{2};
+// What a rank that cannot reach a root may ask for at a time, and how often.
+constexpr int kRanksOfOneLook = 32;
+constexpr milliseconds kLookPause{50};
 
 }  // namespace
 
@@ -40,6 +43,11 @@ std::optional<std::string> Mesh::fetch(const std::string& name) {
       store_error_.clear();
       return *std::move(value);
     }
+    if (looks_for_ranks_ && Clock::now() >= next_look_for_ranks_) {
+      lock.unlock();
+      look_for_ranks();
+      lock.lock();
+    }
     const StatusCode code = value.status().code();
     const bool is_absent = code == StatusCode::kDeadlineExceeded || code == StatusCode::kNotFound;
     store_error_ = is_absent ? "" : value.status().message();
@@ -47,6 +55,40 @@ std::optional<std::string> Mesh::fetch(const std::string& name) {
     changed_.wait_for(lock, kPauseWhereAbsent);
   }
   return std::nullopt;
+}
+
+void Mesh::look_for_ranks() {
+  const std::string own = "here/" + std::to_string(options_.rank);
+  if (!is_in_store_) is_in_store_ = store_->set(key(own), "1").ok();
+  for (int looks = 0, steps = 0; looks < kRanksOfOneLook && steps < options_.world_size && !stop_; ++steps) {
+    const int rank = rank_to_look_for_;
+    rank_to_look_for_ = (rank + 1) % options_.world_size;
+    if (rank_to_look_for_ == 0) {
+      const std::lock_guard lock(mutex_);
+      has_looked_at_all_ = true;
+    }
+    if (rank == options_.rank || ranks_of_store_.contains(rank)) continue;
+    ++looks;
+    if (!store_->get(key("here/" + std::to_string(rank)), milliseconds(1)).ok()) continue;
+    const std::lock_guard lock(mutex_);
+    ranks_of_store_.insert(rank);
+  }
+  next_look_for_ranks_ = Clock::now() + kLookPause;
+}
+
+// Of a job that did not come up because no root could be reached: the ranks that are missing are those that neither
+// the tree nor the store knows of.
+Status Mesh::with_ranks_of_store(const Status& status) {
+  const std::string text = tree_->node().progress().text;
+  const std::lock_guard lock(mutex_);
+  if (status.code() != StatusCode::kDeadlineExceeded || text.empty() || !has_looked_at_all_) return status;
+  RankSet missing = RankSet::range(0, options_.world_size);
+  missing.erase(options_.rank);
+  missing -= ranks_of_store_;
+  if (missing.empty()) return status;
+  const std::string verb = missing.count() == 1 ? " is" : " are";
+  return deadline_exceeded((missing.count() == 1 ? "rank " : "ranks ") + missing.to_string() + " of " +
+                           std::to_string(options_.world_size) + verb + " missing, the root among them: " + text);
 }
 
 // Ranks of a host find each other by it: two jobs must not have the same.
@@ -120,6 +162,11 @@ void Mesh::run_store() {
       may_be_asked = !let_in_other_hosts();
       lock.lock();
       if (roots_to_fetch_.empty()) changed_.wait_for(lock, kPauseWhereAbsent);
+    } else if (looks_for_ranks_ && phase_ == Phase::kConnecting) {
+      lock.unlock();
+      look_for_ranks();
+      lock.lock();
+      if (roots_to_fetch_.empty()) changed_.wait_for(lock, kLookPause);
     } else {
       changed_.wait(lock);
     }

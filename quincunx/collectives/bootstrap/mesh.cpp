@@ -195,10 +195,16 @@ Status Mesh::failure() const {
 }
 
 void Mesh::fail(const Status& status) {
-  const Status named{status.code(), "group '" + options_.group_name + "': " + status.message()};
+  std::string text = "group '" + options_.group_name + "': " + status.message();
+  Status named;
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kConnecting) return;
+    // Whoever has left or died may have done so because of them.
+    if (status.code() == StatusCode::kUnavailable && !missing_.empty()) {
+      text += (missing_.count() == 1 ? "; not seen so far: rank " : "; not seen so far: ranks ") + missing_.to_string();
+    }
+    named = {status.code(), std::move(text)};
     phase_ = status.code() == StatusCode::kAborted ? Phase::kAborted : Phase::kFailed;
     failure_ = named;
   }

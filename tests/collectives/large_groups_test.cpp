@@ -50,6 +50,24 @@ TEST_P(LargeGroups, ManyOperationsAtOnceKeepTheirOrder) {
   });
 }
 
+TEST_P(LargeGroups, SmallMessagesNeedFewLinks) {
+  run_threads(job(33), [](Communicator& group, int rank) {
+    std::vector<float> data(8, 1.0f);
+    require_ok(group.barrier()->wait());
+    require_ok(group.all_reduce(buffer_of(data, DType::kFloat32), {})->wait());
+    require_ok(group.broadcast(buffer_of(data, DType::kFloat32), 20)->wait());
+    const std::string text = group.statistics_json();
+    const auto number = [&](const std::string& key) {
+      const std::string quoted = "\"" + key + "\": ";
+      return std::atoi(text.c_str() + text.find(quoted) + quoted.size());
+    };
+    // Rank 0 of 33 has 6 below it; the others have at most 5 and the one above.
+    const int links = number("shared_memory_peers") + number("tcp_peers");
+    require(links <= 6, "rank " + std::to_string(rank) + " has " + std::to_string(links) + " links");
+    require_ok(group.barrier()->wait());
+  });
+}
+
 // Who is late, and who stays to be told.
 void expect_named(const Job& job, const std::vector<int>& late) {
   run_processes(job, [&](const Job& job, int rank) {

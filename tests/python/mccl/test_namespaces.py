@@ -65,8 +65,10 @@ def total(rank: int, world: int) -> float:
 
 
 def message_of(call) -> str:
+    """What the error says. The rank stays for a while: others are to hear of what went wrong, not of its leaving."""
     with pytest.raises(RuntimeError) as raised:
         call()
+    time.sleep(0.6)
     return str(raised.value)
 
 
@@ -198,11 +200,12 @@ def test_a_link_that_breaks_without_a_word_is_noticed_on_both_sides(make_network
     assert_blames(outcomes, {0, 1}, (2, 3))
 
 
-def test_a_rank_that_is_claimed_twice_is_an_error(make_network, start_ranks, tmp_path):
-    start = starter(make_network(), tmp_path / "store", timeout_s=3, rank_of=lambda rank: min(rank, 2))
+def test_a_rank_that_is_claimed_twice_leaves_another_missing(make_network, start_ranks, tmp_path):
+    """The store counts the starts of a rank: who comes second is taken for its restart, and finds nobody."""
+    start = starter(make_network(), tmp_path / "store", timeout_s=2, rank_of=lambda rank: min(rank, 2))
     outcomes = start_ranks(WORLD, lambda rank, world: message_of(dist.barrier), start=start)
-    assert any("rank 2" in str(outcome.value) for outcome in outcomes), outcomes
-    assert all(outcome.kind in ("returned", "raised") for outcome in outcomes), outcomes
+    assert all(outcome.kind == "returned" for outcome in outcomes), outcomes
+    assert_blames(outcomes, {3}, (0, 1))
 
 
 def test_another_world_size_is_an_error_that_names_both(make_network, start_ranks, tmp_path):
@@ -213,13 +216,15 @@ def test_another_world_size_is_an_error_that_names_both(make_network, start_rank
 
 
 def test_another_secret_keeps_a_rank_out(make_network, start_ranks, tmp_path):
+    """Rank 2 is alone on its host."""
+
     def prepare(rank):
-        os.environ["QX_MCCL_SECRET"] = "the secret of the job" if rank != 3 else "not the secret at all"
+        os.environ["QX_MCCL_SECRET"] = "the secret of the job" if rank != 2 else "not the secret at all"
 
     start = starter(make_network(), tmp_path / "store", timeout_s=2, prepare=prepare)
-    outcomes = start_ranks(WORLD, lambda rank, world: message_of(dist.barrier), start=start)
-    assert_blames(outcomes, {3}, (0, 1, 2))
-    assert "secret" in outcomes[3].value, outcomes[3]
+    outcomes = start_ranks(3, lambda rank, world: message_of(dist.barrier), start=start)
+    assert_blames(outcomes, {2}, (0, 1))
+    assert "secret" in outcomes[2].value, outcomes[2]
 
 
 def test_a_secret_that_all_know_lets_all_in(make_network, start_ranks, tmp_path):

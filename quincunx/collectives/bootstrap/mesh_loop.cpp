@@ -209,7 +209,7 @@ void Mesh::show_progress() {
   RankSet missing = RankSet::range(0, options_.world_size);
   missing.erase(options_.rank);
   bool is_attached = false;
-  bool sees_no_root = false;
+  bool sees_no_root = true;
   if (tree_) {
     const TreeProgress progress = tree_->node().progress();
     missing = progress.missing;
@@ -227,6 +227,8 @@ void Mesh::show_progress() {
     const bool looks = sees_no_root && Clock::now() >= started_ + kRootPatience;
     if (looks && !looks_for_ranks_) changed_.notify_all();
     looks_for_ranks_ = looks;
+    // Where the store cannot be asked either, the root alone is missing for certain.
+    if (sees_no_root && !has_looked_at_all_) there = RankSet::range(1, options_.world_size);
   }
   Engine::Guard guard(*engine_);
   for (int rank = 0; rank < options_.world_size; ++rank) {

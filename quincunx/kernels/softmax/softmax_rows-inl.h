@@ -92,11 +92,16 @@ HWY_INLINE V ExpOfDifference(D d, V x) {
   return hn::IfThenElse(normal, y, RareExp(d, x));
 }
 
-// ExpOfDifference of four vectors, with one question for all of them. A NaN that the minimum drops is right either way.
+// ExpOfDifference of four vectors, with one question for all of them. It is asked of their bits, where what lies
+// further below zero is larger: a minimum of numbers would drop those that meet a NaN in the same lane of another
+// vector.
 template <class D>
 HWY_INLINE void ExpOfDifferences(D d, FloatPair<D>& first, FloatPair<D>& second) {
-  const auto least = hn::Min(hn::Min(first.a, first.b), hn::Min(second.a, second.b));
-  if (HWY_LIKELY(hn::AllTrue(d, hn::Gt(least, hn::Set(d, -87.0f))))) {
+  const hn::RebindToUnsigned<D> bits;
+  const auto lower = [bits](hn::Vec<D> a, hn::Vec<D> b)
+                         HWY_ATTR { return hn::Max(hn::BitCast(bits, a), hn::BitCast(bits, b)); };
+  const auto least = hn::Max(lower(first.a, first.b), lower(second.a, second.b));
+  if (HWY_LIKELY(hn::AllTrue(bits, hn::Lt(least, hn::BitCast(bits, hn::Set(d, -87.0f)))))) {
     first = {NormalExpOfDifference(d, first.a), NormalExpOfDifference(d, first.b)};
     second = {NormalExpOfDifference(d, second.a), NormalExpOfDifference(d, second.b)};
     return;

@@ -91,6 +91,27 @@ TEST(Softmax, DefinesInfinitiesAndNaN) {
   });
 }
 
+// Columns are computed side by side: a NaN in one must not change the small term of another, wherever the two stand.
+TEST(Softmax, KeepsANaNInItsColumn) {
+  constexpr int64_t kRows = 3, kColumns = 64;
+  for_each_dispatch_target([] {
+    for (int64_t small = 0; small < kColumns; ++small) {
+      for (int64_t nan = small % 4; nan < kColumns; nan += 4) {
+        if (nan == small) continue;
+        std::vector<float> x(kRows * kColumns, 0), y(x.size()), logs(x.size());
+        x[static_cast<size_t>(kColumns + small)] = -100;
+        x[static_cast<size_t>(kColumns + nan)] = kNaN;
+        ASSERT_TRUE(softmax(f32_view(x, {kRows, kColumns}), 0, f32_view(y, {kRows, kColumns})).ok());
+        ASSERT_TRUE(log_softmax(f32_view(x, {kRows, kColumns}), 0, f32_view(logs, {kRows, kColumns})).ok());
+        // 1 / (1 + e^-100 + 1) and its logarithm
+        ASSERT_EQ(y[static_cast<size_t>(small)], 0.5f) << small << " beside " << nan;
+        ASSERT_NEAR(logs[static_cast<size_t>(small)], -0.69314718056, 0x1p-23) << small << " beside " << nan;
+        EXPECT_TRUE(std::isnan(y[static_cast<size_t>(nan)]) && std::isnan(logs[static_cast<size_t>(nan)]));
+      }
+    }
+  });
+}
+
 TEST(Softmax, FollowsStridesAndWorksInPlace) {
   for_each_dispatch_target([] {
     const std::vector<float> original = normal_values(6 * 19, 3);

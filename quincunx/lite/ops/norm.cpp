@@ -31,6 +31,27 @@ Result<TensorView> with_flat_tail(const TensorView& x, size_t num_normalized) {
   return x.reshape(shape);
 }
 
+Status check_result_shape(const TensorView& x, const TensorView& result) {
+  if (std::ranges::equal(x.shape(), result.shape())) return ok_status();
+  return invalid_argument("expected a result of the shape of " + x.to_string() + ", got " + result.to_string());
+}
+
+// A contiguous copy where the elements do not lie in order: in the result, which may then be read in place.
+Result<TensorView> dense(const TensorView& x, const TensorView& result) {
+  if (x.is_contiguous()) return x;
+  QX_RETURN_IF_ERROR(copy_elements(x, result));
+  return result;
+}
+
+// Argument 0 with a flat tail. Rows of one dimension may lie as they like, but for those of float64.
+Result<TensorView> rows_of_input(const Call& call, size_t num_normalized) {
+  const TensorView& x = call.tensor(0);
+  if (num_normalized == 1 && x.dtype() != DType::kFloat64) return x;
+  QX_RETURN_IF_ERROR(check_result_shape(x, call.result()));
+  QX_ASSIGN_OR_RETURN(const TensorView ordered, dense(x, call.result()));
+  return with_flat_tail(ordered, num_normalized);
+}
+
 struct Affine {
   std::optional<TensorView> weight;
   std::optional<TensorView> bias;
@@ -81,14 +102,14 @@ Status layer_norm_in_double(const TensorView& x, const Affine& affine, double ep
 // layer_norm(x, normalized_shape, weight, bias, eps)
 Status run_layer_norm(const Call& call) {
   const size_t count = call.integers(1).size();
-  QX_ASSIGN_OR_RETURN(const TensorView x, with_flat_tail(call.tensor(0), count));
+  QX_ASSIGN_OR_RETURN(const TensorView x, rows_of_input(call, count));
   QX_ASSIGN_OR_RETURN(const TensorView result, with_flat_tail(call.result(), count));
   Affine affine;
   QX_ASSIGN_OR_RETURN(affine.weight, flat(call.optional_tensor(2)));
   QX_ASSIGN_OR_RETURN(affine.bias, flat(call.optional_tensor(3)));
   const double eps = call.real(4, 1e-5);
   if (x.num_elements() == 0) return ok_status();
-  if (x.dtype() == DType::kFloat64 && x.is_contiguous()) {
+  if (x.dtype() == DType::kFloat64) {
     const auto fits = [&](const std::optional<TensorView>& parameter) {
       return !parameter || (is_computable(parameter->dtype()) && parameter->size(0) == x.size(-1));
     };
@@ -104,7 +125,7 @@ Status run_layer_norm(const Call& call) {
 // rms_norm(x, normalized_shape, weight, eps), whose eps defaults to the dtype's.
 Status run_rms_norm(const Call& call) {
   const size_t count = call.integers(1).size();
-  QX_ASSIGN_OR_RETURN(const TensorView x, with_flat_tail(call.tensor(0), count));
+  QX_ASSIGN_OR_RETURN(const TensorView x, rows_of_input(call, count));
   QX_ASSIGN_OR_RETURN(const TensorView result, with_flat_tail(call.result(), count));
   QX_ASSIGN_OR_RETURN(const std::optional<TensorView> weight, flat(call.optional_tensor(2)));
   constexpr double kHalfEpsilon = 0x1p-10;
@@ -140,17 +161,7 @@ Status check_images(const TensorView& x, const TensorView& result) {
   if (x.num_dims() < 2 || !is_floating_point(x.dtype()) || !is_computable(x.dtype())) {
     return invalid_argument("expected floating point [N, C, ...], got " + x.to_string());
   }
-  if (!std::equal(x.shape().begin(), x.shape().end(), result.shape().begin(), result.shape().end())) {
-    return invalid_argument("expected a result of the shape of " + x.to_string() + ", got " + result.to_string());
-  }
-  return ok_status();
-}
-
-// A contiguous copy where the images are not contiguous: in the result, which may then be read in place.
-Result<TensorView> dense(const TensorView& x, const TensorView& result) {
-  if (x.is_contiguous()) return x;
-  QX_RETURN_IF_ERROR(copy_elements(x, result));
-  return result;
+  return check_result_shape(x, result);
 }
 
 // The factor and the summand of a channel.

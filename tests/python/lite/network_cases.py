@@ -83,6 +83,10 @@ def norm_cases():
             (lambda x: A.layer_norm.default(x, [5, 16]), (x,)),
             (lambda x: A.layer_norm.default(x, [16]), (real(2, 16, dtype=torch.float16),)),
             (lambda x, w, b: A.layer_norm.default(x, [16], w, b), (x.double(), w.double(), b.double())),
+            # Rows whose elements do not lie in order.
+            (lambda x: A.layer_norm.default(x.transpose(1, 3), [5, 4, 6]), (image,)),
+            (lambda x, w: A.layer_norm.default(x.transpose(0, 2), [5, 3], w.reshape(5, 3)), (x, real(15, seed=3))),
+            (lambda x: A.layer_norm.default(x.transpose(1, 2), [5]), (x.double(),)),
         ],
         "aten.native_layer_norm.default": [
             (lambda x, w, b: A.native_layer_norm.default(x, [16], w, b, 1e-6)[0], (x, w, b))
@@ -90,6 +94,7 @@ def norm_cases():
         "aten.rms_norm.default": [
             (lambda x, w: A.rms_norm.default(x, [16], w, 1e-6), (x, w)),
             (lambda x: A.rms_norm.default(x, [16]), (1e-4 * x,)),
+            (lambda x: A.rms_norm.default(x.transpose(0, 1), [3, 16]), (x,)),
         ],
         "aten._fused_rms_norm.default": [(lambda x, w: A._fused_rms_norm.default(x, [16], w, 1e-6)[0], (x, w))],
         "aten.batch_norm.default": [

@@ -307,7 +307,7 @@ TreeProgress TreeNode::State::progress() const {
     progress.text = climb.trouble.empty() ? "connecting to " + target_name() : climb.trouble;
     // Without a root the others cannot be seen; that one is missing for certain.
     // A root collects the ranks itself as long as the ones before it are not there.
-    if (climb.target == Target::kRoot && root < 0) {
+    if (climb.target == Target::kRoot && climb.rank >= 0 && root < 0) {
       progress.missing.insert(climb.rank);
       progress.text += "; without it no others can be seen";
     }

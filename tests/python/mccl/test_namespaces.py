@@ -152,8 +152,18 @@ def test_a_root_that_never_comes_is_named(make_network, start_ranks):
         assert "rank 0" in outcomes[rank].value, outcomes[rank]
 
 
-@pytest.mark.parametrize("victim", [0, 3])
-@pytest.mark.parametrize("phase", ["unconnected", "connecting", "connected", "within an operation"])
+PHASES = ("unconnected", "connecting", "connected", "within an operation")
+OFTEN = (("unconnected", 0), ("connected", 3), ("within an operation", 0))
+
+
+@pytest.mark.parametrize(
+    ("phase", "victim"),
+    [
+        pytest.param(phase, victim, marks=() if (phase, victim) in OFTEN else pytest.mark.nightly)
+        for phase in PHASES
+        for victim in (0, 3)
+    ],
+)
 def test_a_rank_that_dies_is_named_on_all_hosts(make_network, start_ranks, phase, victim):
     connects = phase in ("unconnected", "connecting")
     net = make_network()

@@ -10,8 +10,8 @@
 
 namespace qx::collectives {
 
-// `count` bytes of the header's stream lie at `offset` in the sender's arena, or at that address of its process where it
-// names no arena (fd -1). They stay as they are until kTaken; those of stream 1 are there as far as kReady has said.
+// `count` bytes of the header's stream lie at `offset` in the sender's arena, or at that address of its process where
+// it names no arena (fd -1). They stay as they are until kTaken; those of stream 1 are there as far as kReady has said.
 struct Offer {
   ArenaAddress arena;
   int64_t offset = 0;

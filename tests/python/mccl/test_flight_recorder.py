@@ -51,6 +51,7 @@ def test_it_keeps_the_last_two_thousand(run_ranks):
 def test_a_pending_operation_is_seen(run_ranks):
     def body(rank, world):
         dist.barrier()
+        time.sleep(0.5 * rank)  # Rank 1 enters when rank 0 has looked.
         works = [dist.all_reduce(torch.ones(1), async_op=True)] if rank == 0 else []
         states = [operation["state"] for operation in mccl.flight_recorder()["operations"]]
         dist.barrier() if rank == 0 else dist.all_reduce(torch.ones(1))

@@ -120,6 +120,7 @@ class Mesh {
   std::unique_ptr<TreeDriver> tree_;
   std::unique_ptr<PeerLinks> links_;
   std::vector<int> to_resolve_;
+  Clock::time_point leaves_at_{};
   Clock::time_point next_look_{};  // at progress and deadlines
   std::unique_ptr<std::thread> store_thread_, loop_thread_, helper_thread_;
 };

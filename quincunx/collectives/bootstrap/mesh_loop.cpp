@@ -21,6 +21,8 @@ constexpr milliseconds kRootPatience{150};
 // The look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
+// How long a rank that is done waits for those that are still to come.
+constexpr milliseconds kLeavePatience{800};
 // Spinning longer than a wake-up takes gains nothing: about 30 us on the 2-core machine of development.
 constexpr std::chrono::microseconds kSpin{30};
 
@@ -74,6 +76,12 @@ void Mesh::after_events(Clock::time_point now) {
     next_look_ = now + (is_busy || engine_->has_active_operations() ? kBusyTick : kIdleTick);
   }
   if (!leave_ || has_left_) return;
+  // A rank may be done before the last one has come: leaving then would end the job for the others.
+  if (leaves_at_ == Clock::time_point{}) leaves_at_ = now + kLeavePatience;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kConnecting && tree_ && now < leaves_at_) return;
+  }
   if (tree_) {
     tree_->leave();
     if (!tree_->is_drained()) return;

@@ -98,7 +98,9 @@ Status run(ConvolutionProblem& problem, const PackedConvolutionWeight& weight, c
   staging.stage_images(problem.images, problem.in_channels, {problem.num_previous, problem.in[1], problem.in[2]},
                        problem.previous, problem.previous_layout);
   if (is_pointwise(problem)) {
+    staging.stage_output(problem);
     convolve_pointwise(problem);
+    staging.unstage_output(problem);
   } else if (is_line_convolution(problem)) {
     convolve_lines(problem);
   } else if (weight.form == ConvolutionForm::kDepthwise) {

@@ -18,6 +18,16 @@ bool reads_no_padding(const ConvolutionProblem& problem) {
   return true;
 }
 
+bool reads_even_pixels(const ConvolutionProblem& problem) {
+  return problem.num_taps() == 1 && problem.groups == 1 && !problem.transposed && reads_no_padding(problem) &&
+         even_step(problem.input_layout, problem.out, problem.stride) != 0;
+}
+
+// Where channels are apart, a dense copy takes the place of the output or residual.
+bool is_even_or_copied(const ImageLayout& layout, const ConvolutionProblem& problem) {
+  return !has_adjacent_channels(layout, problem.out_channels) || even_step(layout, problem.out, kEach) != 0;
+}
+
 }  // namespace
 
 int64_t even_step(const ImageLayout& layout, const SpatialSizes& sizes, const SpatialSizes& stride) {
@@ -47,24 +57,22 @@ std::optional<Activation> product_activation(ConvolutionActivation activation) {
 }
 
 bool has_even_pixels(const ConvolutionProblem& problem) {
-  if (problem.num_taps() != 1 || problem.groups != 1 || problem.transposed || !reads_no_padding(problem)) return false;
   const ConvolutionEpilogue& epilogue = problem.epilogue;
-  return even_step(problem.input_layout, problem.out, problem.stride) != 0 &&
-         even_step(problem.output_layout, problem.out, kEach) != 0 &&
+  return reads_even_pixels(problem) && even_step(problem.output_layout, problem.out, kEach) != 0 &&
          (epilogue.residual == nullptr || even_step(epilogue.residual_layout, problem.out, kEach) != 0);
 }
 
 bool is_pointwise(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
-  if (!has_even_pixels(problem) || problem.out[1] * problem.out[2] > kMaxProductPixels) return false;
+  if (!reads_even_pixels(problem) || problem.out[1] * problem.out[2] > kMaxProductPixels) return false;
   if (epilogue.scale != nullptr || !product_activation(epilogue.activation).has_value()) return false;
   if (!has_adjacent_channels(problem.input_layout, problem.in_channels) ||
-      !has_adjacent_channels(problem.output_layout, problem.out_channels)) {
+      !is_even_or_copied(problem.output_layout, problem)) {
     return false;
   }
   if (epilogue.residual == nullptr) return true;
   const bool comes_last = !epilogue.residual_before_activation || epilogue.activation == ConvolutionActivation::kNone;
-  return comes_last && has_adjacent_channels(epilogue.residual_layout, problem.out_channels);
+  return comes_last && is_even_or_copied(epilogue.residual_layout, problem);
 }
 
 void convolve_pointwise(const ConvolutionProblem& problem) {

@@ -18,10 +18,12 @@ int64_t even_step(const ImageLayout& layout, const SpatialSizes& sizes, const Sp
 // True for one tap, one group, no padding, and pixels that are evenly apart in input, output and residual.
 bool has_even_pixels(const ConvolutionProblem& problem);
 
-// True for few of such pixels with adjacent channels, and an epilogue that gemm knows.
+// True for few of such pixels with adjacent channels in the input, and an epilogue that gemm knows. The channels of
+// output and residual may be apart, as those of several frames are where those of one are not: chunks of a video take
+// the same path.
 bool is_pointwise(const ConvolutionProblem& problem);
 
-// On as many threads as parallel_for gives.
+// On as many threads as parallel_for gives. All channels must be adjacent.
 void convolve_pointwise(const ConvolutionProblem& problem);
 
 }  // namespace qx::kernels

@@ -37,6 +37,18 @@ TEST(Pointwise, AddsAResidualAfterTheActivation) {
   });
 }
 
+TEST(Pointwise, WritesToChannelsThatAreApart) {
+  const ConvolutionCase planes{{2, 40, 3, 5}, 24, {1, 1}, {}, false};
+  EXPECT_FALSE(takes_product(planes)) << "the input is copied first";
+  for_each_dispatch_target([&] {
+    RandomConvolution test(planes);
+    const TensorView bias = test.channel_values(), residual = test.residual();
+    test.options.bias = &bias;
+    test.options.residual = &residual;
+    test.expect_equals_reference();
+  });
+}
+
 TEST(Pointwise, LeavesPaddingUnevenPixelsAndOtherEpilogues) {
   EXPECT_TRUE(takes_product({{1, 8, 4, 4}, 8, {1, 1}, {}, true}));
   EXPECT_FALSE(takes_product({{1, 8, 4, 5}, 8, {1, 1}, {}, true}));

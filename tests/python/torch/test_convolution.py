@@ -146,6 +146,16 @@ def test_causal_chunks_give_the_bits_of_the_whole(chunks):
     assert torch.equal(torch.cat(outputs, dim=2), expected)
 
 
+@pytest.mark.parametrize("channels", [1, 40])
+def test_chunks_of_single_pixels_give_the_bits_of_the_whole(channels):
+    x, weight, bias = torch.randn(2, channels, 9, 1, 1), torch.randn(50, channels, 1, 1, 1), torch.randn(50)
+    whole, _ = torch.ops.quincunx.causal_convolution(x, weight, bias)
+    expected = functional.conv3d(x.double(), weight.double(), bias.double())
+    torch.testing.assert_close(whole.double(), expected, rtol=0, atol=1e-4)
+    frames = [torch.ops.quincunx.causal_convolution(frame, weight, bias)[0] for frame in x.split(1, dim=2)]
+    assert torch.equal(torch.cat(frames, dim=2), whole)
+
+
 def test_keeps_the_memory_order():
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(3, 4, 1, 1)
     plain = torch.ops.quincunx.convolution(x, weight)

@@ -6,7 +6,7 @@
 
 namespace qx::lite {
 
-// x [batch, channels, spatial ...], weight as torch has it, result contiguous; any floating-point dtypes.
+// x [batch, channels, spatial ...], weight as torch has it; any strides and floating-point dtypes.
 Status convolve_plainly(const TensorView& x, const TensorView& weight, const TensorView* bias,
                         const kernels::ConvolutionGeometry& geometry, const TensorView& result);
 

@@ -2,7 +2,7 @@
 # The slow checks: tests/nightly.sh [PART...], without a part all of them. Each part builds in a folder of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ALL=(g++ asan tsan tidy fuzz coverage aarch64 vector_math train)
+ALL=(g++ asan tsan tidy fuzz coverage aarch64 vector_math faults train)
 FUZZ_SECONDS=${FUZZ_SECONDS:-60}
 JOBS=${JOBS:-$(nproc)}
 CMAKE=/usr/bin/cmake
@@ -56,6 +56,13 @@ run_vector_math() {
   QX_EXHAUSTIVE_TESTS=1 build/release/bin/kernels_elementwise_vector_math_test
 }
 
+# Every seeded fault of a job's ranks.
+run_faults() {
+  configure release
+  "$CMAKE" --build build/release -j "$JOBS" --target collectives_fault_cases_test
+  QX_FAULT_CASES=0-199 build/release/bin/collectives_fault_cases_test
+}
+
 run_part() {
   case $1 in
     g++) build gcc && run_ctest gcc ;;
@@ -66,6 +73,7 @@ run_part() {
     coverage) run_coverage ;;
     aarch64) run_aarch64 ;;
     vector_math) run_vector_math ;;
+    faults) run_faults ;;
     train) cmake/setup.sh all && .venv/bin/python -m pytest tests/python -q -m nightly ;;
   esac
 }

@@ -58,6 +58,15 @@ Status check_memory(const TensorView& input, const NormOptions& options, const T
   for (const auto& [name, view] : others) {
     if (view->has_value()) QX_RETURN_IF_ERROR(check_output("output", output, {{name, &view->value()}}));
   }
+  if (!options.residual) return ok_status();
+  // x + residual is written before the parameters are read: to the sum, or to the output where none is wanted.
+  const std::string_view first_written = options.sum ? "sum" : "output";
+  const TensorView& total = options.sum ? *options.sum : output;
+  for (const auto& [name, view] : std::span(others).first(2)) {
+    if (view->has_value() && total.num_elements() != 0 && total.data() == (*view)->data()) {
+      return invalid_argument(std::string(first_written) + ": is the same memory as " + std::string(name));
+    }
+  }
   if (!options.sum) return ok_status();
   QX_RETURN_IF_ERROR(check_output("sum", *options.sum, {{"input", &input}}));
   for (const auto& [name, view] : others) {

@@ -296,6 +296,15 @@ TEST_P(BothNorms, RejectsBadResidualsAndModulations) {
             "float32[2, 4]");
 }
 
+TEST_P(BothNorms, RejectsAParameterInTheMemoryThatTheSumIsWrittenTo) {
+  std::vector<float> x(4), y(4), w(4);
+  const TensorView in = f32_view(x, {4}), out = f32_view(y, {4}), weight = f32_view(w, {4});
+  EXPECT_EQ(run(GetParam(), in, {.weight = weight, .residual = in}, weight).message(),
+            "output: is the same memory as weight");
+  EXPECT_EQ(run(GetParam(), in, {.weight = weight, .residual = in, .sum = weight}, out).message(),
+            "sum: is the same memory as weight");
+}
+
 TEST(RmsNorm, RejectsABias) {
   std::vector<float> x(4), b(4);
   EXPECT_EQ(rms_norm(f32_view(x, {4}), {.bias = f32_view(b, {4})}, f32_view(x, {4})).message(),

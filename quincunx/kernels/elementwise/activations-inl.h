@@ -9,8 +9,6 @@
 
 #include <hwy/highway.h>
 
-#include <limits>
-
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -60,11 +58,10 @@ HWY_INLINE V Softplus(D d, V x) {
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
-// x sigmoid(1.702 x); -inf gives 0, its limit.
+// x sigmoid(1.702 x)
 template <class D, class V>
 HWY_INLINE V GeluQuick(D d, V x) {
-  const V y = hn::Mul(x, FastSigmoid(d, hn::Mul(x, hn::Set(d, 1.702f))));
-  return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
+  return TimesSigmoid(d, x, hn::Mul(x, hn::Set(d, 1.702f)));
 }
 
 }  // namespace HWY_NAMESPACE

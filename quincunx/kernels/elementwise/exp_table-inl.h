@@ -38,10 +38,35 @@ HWY_INLINE V SixteenthPowerOfTwo(D /*d*/, V shifted) {
   const __m512i roots = _mm512_permutexvar_epi32(k, _mm512_load_si512(kTable));
   return V{_mm512_castsi512_ps(_mm512_add_epi32(roots, _mm512_slli_epi32(k, 19)))};
 }
+// What rounding took from the table's value for `shifted`, relative to it.
+template <class D, class V>
+HWY_INLINE V LostFromSixteenthPower(D /*d*/, V shifted) {
+  alignas(64) static constexpr float kLost[16] = {0,
+                                                  0x1.8d96d4p-25f,
+                                                  -0x1.9c0c22p-27f,
+                                                  0x1.964904p-25f,
+                                                  0x1.125002p-25f,
+                                                  0x1.370be4p-25f,
+                                                  -0x1.0a3550p-25f,
+                                                  -0x1.00d8acp-27f,
+                                                  0x1.26055cp-26f,
+                                                  -0x1.05cb44p-25f,
+                                                  0x1.67a1cap-28f,
+                                                  0x1.a3b5e4p-28f,
+                                                  -0x1.f9c304p-27f,
+                                                  -0x1.6961b4p-28f,
+                                                  -0x1.a5217cp-28f,
+                                                  0x1.61428ep-28f};
+  return V{_mm512_permutexvar_ps(_mm512_castps_si512(shifted.raw), _mm512_load_ps(kLost))};
+}
 #else
 // Never called: HasExpTable is false.
 template <class D, class V>
 HWY_INLINE V SixteenthPowerOfTwo(D /*d*/, V shifted) {
+  return shifted;
+}
+template <class D, class V>
+HWY_INLINE V LostFromSixteenthPower(D /*d*/, V shifted) {
   return shifted;
 }
 #endif

@@ -1,7 +1,7 @@
 // Transcendental functions on vectors of f32, inlined per target: include from a file that foreach_target.h compiles.
 // Errors in units in the last place of the correctly rounded result, over all 2^32 inputs, with or without fused
 // multiply-add (tests/kernels/elementwise/vector_math_test.cpp measures them):
-//   Exp 1, Log 1, Erf 1.5, Tanh 2, Sigmoid 2, Silu 4 (and 2^-142 absolute, where results are tiny)
+//   Exp 1, Log 1, Erf 1.5, Tanh 2, Sigmoid 2, Silu 3 (and 2^-142 absolute, where results are tiny)
 //   GeluErf, GeluTanh: |error| <= 2^-22 * |x|; relative accuracy is lost where 1 + erf or 1 + tanh cancels (x < -1)
 // NaN gives NaN, infinities give the limits, denormal arguments and results are kept.
 #if defined(QUINCUNX_KERNELS_ELEMENTWISE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -70,21 +70,26 @@ HWY_INLINE hn::Mask<D> HasNormalExp(D d, V x) {
   return hn::Lt(hn::Abs(x), hn::Set(d, 87.0f));
 }
 
-// exp(x) within 1.1 ulp where HasNormalExp(x), anything elsewhere.
-template <class D, class V>
+// exp(x), or exp(-x) with kNegated, where HasNormalExp(x), anything elsewhere: within 1.1 ulp, with AVX-512 0.6 where
+// kCorrected brings back what rounding took from the table.
+template <bool kNegated, bool kCorrected, class D, class V>
 HWY_INLINE V ShortExp(D d, V x) {
   if constexpr (HasExpTable(D())) {
+    // With kNegated r is the negative of what is left of the exponent, which the signs of the odd terms take back.
+    constexpr float kSign = kNegated ? -1 : 1;
     const V shift = hn::Set(d, 0x1.8p23f);
-    const V shifted = hn::MulAdd(x, hn::Set(d, 16 * 1.44269504f), shift);
+    const V shifted = hn::MulAdd(x, hn::Set(d, kSign * 16 * 1.44269504f), shift);
     const V n = hn::Sub(shifted, shift);
-    const V coarse = hn::NegMulAdd(n, hn::Set(d, 0.693359375f / 16), x);
-    const V r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f / 16), coarse);
-    static constexpr float kExp[] = {1.0f, 0.5000162f, 0.1666722f};
+    const V coarse = hn::NegMulAdd(n, hn::Set(d, kSign * 0.693359375f / 16), x);
+    const V r = hn::NegMulAdd(n, hn::Set(d, kSign * -2.12194440e-4f / 16), coarse);
+    static constexpr float kExp[] = {kSign * 1.0f, 0.5000162f, kSign * 0.1666722f};
     const V root = SixteenthPowerOfTwo(d, shifted);
-    return hn::MulAdd(root, hn::Mul(r, Polynomial(d, r, kExp)), root);
+    const V slope = Polynomial(d, r, kExp);
+    if constexpr (!kCorrected) return hn::MulAdd(root, hn::Mul(r, slope), root);
+    return hn::MulAdd(root, hn::MulAdd(r, slope, LostFromSixteenthPower(d, shifted)), root);
   }
   hn::Vec<hn::RebindToSigned<D>> n;
-  const V y = ReducedExp<false>(d, x, n);
+  const V y = ReducedExp<false>(d, kNegated ? hn::Neg(x) : x, n);
   return TimesPowerOfTwo(d, y, n);
 }
 
@@ -123,7 +128,7 @@ HWY_INLINE V RareExp(D d, V x) {
 template <class D, class V>
 HWY_INLINE V FastExp(D d, V x) {
   const auto normal = HasNormalExp(d, x);
-  const V y = ShortExp(d, x);
+  const V y = ShortExp<false, false>(d, x);
   if (hn::AllTrue(d, normal)) return y;
   return hn::IfThenElse(normal, y, RareExp(d, x));
 }
@@ -233,32 +238,36 @@ HWY_INLINE V Sigmoid(D d, V x) {
   return SigmoidOf<true>(d, x);
 }
 
-// 1 / x within 1 ulp for normal x between 1 and 2^126.
+// dividend / divisor within 0.6 ulp for divisors between 1 and 2^126 and a finite dividend.
 template <class D, class V>
-HWY_INLINE V Reciprocal(D d, V x) {
+HWY_INLINE V Quotient(D /*d*/, V dividend, V divisor) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // 14 bits at once; a step of Newton's method doubles them. A division of 16 lanes takes as long as ten products.
-  const V y = hn::ApproximateReciprocal(x);
-  return hn::MulAdd(y, hn::NegMulAdd(x, y, hn::Set(d, 1.0f)), y);
+  // 14 bits at once; a step of Newton's method on the quotient itself doubles them and rounds once, where a reciprocal
+  // and its product would round twice. A division of 16 lanes takes as long as ten products.
+  const V reciprocal = hn::ApproximateReciprocal(divisor);
+  const V y = hn::Mul(dividend, reciprocal);
+  return hn::MulAdd(reciprocal, hn::NegMulAdd(divisor, y, dividend), y);
 #else
-  return hn::Div(hn::Set(d, 1.0f), x);
+  return hn::Div(dividend, divisor);
 #endif
 }
 
-// 1 / (1 + exp(-x)) within 2.5 ulp, cheaper than Sigmoid. A lane's bits do not depend on the other lanes.
+// factor / (1 + exp(-x)) within 3 ulp for finite factors not far from x, cheaper than Sigmoid; where both are -inf, 0,
+// the limit. A lane's bits do not depend on the other lanes.
 template <class D, class V>
-HWY_INLINE V FastSigmoid(D d, V x) {
+HWY_INLINE V TimesSigmoid(D d, V factor, V x) {
   const auto normal = HasNormalExp(d, x);
-  const V y = Reciprocal(d, hn::Add(hn::Set(d, 1.0f), ShortExp(d, hn::Neg(x))));
+  const V y = Quotient(d, factor, hn::Add(hn::Set(d, 1.0f), ShortExp<true, true>(d, x)));
   if (hn::AllTrue(d, normal)) return y;
-  return hn::IfThenElse(normal, y, SigmoidOf<false>(d, x));
+  const V rare = hn::Mul(factor, SigmoidOf<false>(d, x));
+  const auto vanishes = hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity()));
+  return hn::IfThenElse(normal, y, hn::IfThenZeroElse(vanishes, rare));
 }
 
-// x * sigmoid(x); -inf gives 0, its limit.
+// x * sigmoid(x)
 template <class D, class V>
 HWY_INLINE V Silu(D d, V x) {
-  const V y = hn::Mul(x, FastSigmoid(d, x));
-  return hn::IfThenZeroElse(hn::Eq(x, hn::Set(d, -std::numeric_limits<float>::infinity())), y);
+  return TimesSigmoid(d, x, x);
 }
 
 }  // namespace HWY_NAMESPACE

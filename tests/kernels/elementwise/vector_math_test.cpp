@@ -36,7 +36,7 @@ constexpr Bound kBounds[] = {
     {UnaryFunction::kErf, "Erf", 1.5, 0, 0},
     {UnaryFunction::kTanh, "Tanh", 2, 0, 0},
     {UnaryFunction::kSigmoid, "Sigmoid", 2, 0, 0},
-    {UnaryFunction::kSilu, "Silu", 4, 0x1p-142, 0},
+    {UnaryFunction::kSilu, "Silu", 3, 0x1p-142, 0},
     {UnaryFunction::kGeluErf, "GeluErf", 0, 0x1p-149, 0x1p-22},
     {UnaryFunction::kGeluTanh, "GeluTanh", 0, 0x1p-149, 0x1p-22},
     {UnaryFunction::kSin, "Sin", 2, 0, 0},
@@ -50,10 +50,11 @@ constexpr Bound kBounds[] = {
     {UnaryFunction::kSoftplus, "Softplus", 3, 0, 0},
 };
 
-// The distance of neighbouring f32 numbers at |exact|; below the normal range it is the smallest denormal.
+// The distance of neighbouring f32 numbers at |exact|; below the normal range it is the smallest denormal. From the
+// bits of the exponent: ilogb and ldexp would take most of the time of a run over all floats.
 double ulp(double exact) {
-  const int exponent = exact == 0 ? -126 : std::max(std::ilogb(exact), -126);
-  return std::ldexp(1.0, std::min(exponent, 127) - 23);
+  const uint64_t exponent = std::bit_cast<uint64_t>(exact) >> 52 & 0x7ff;
+  return std::bit_cast<double>((std::clamp<uint64_t>(exponent, 1023 - 126, 1023 + 127) - 23) << 52);
 }
 
 // The error as a multiple of what is allowed; infinity for a wrong class of result.
@@ -78,7 +79,8 @@ std::vector<float> evaluate(UnaryFunction function, const std::vector<float>& x)
   return y;
 }
 
-// An odd step through the bit patterns visits all low bits. QX_EXHAUSTIVE_TESTS is another one: 1 visits all 2^32.
+// An odd step through the bit patterns visits all low bits. QX_EXHAUSTIVE_TESTS is another one: 1 visits all 2^32, which
+// takes 30 ns a pattern and function of a thread for three targets, 20 minutes for all functions on two free cores.
 uint64_t pattern_step() {
   const char* step = std::getenv("QX_EXHAUSTIVE_TESTS");
   return step != nullptr && std::atoi(step) > 0 ? static_cast<uint64_t>(std::atoi(step)) | 1 : 4099;
@@ -114,8 +116,8 @@ Worst worst_of(const Bound& bound, const std::vector<float>& x, const std::vecto
 TEST_P(VectorMath, StaysWithinTheStatedErrorOverAllFloats) {
   const Bound bound = GetParam();
   const uint64_t step = pattern_step();
-  // A second thread pays for all patterns only.
-  set_num_threads(step == 1 ? 0 : 1);
+  // A second thread pays for many patterns only.
+  set_num_threads(step < 1000 ? 0 : 1);
   std::vector<float> x(1 << 18);
   for (uint64_t pattern = 0; pattern >> 32 == 0;) {
     for (float& value : x) {

@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing.connection
 import os
 import pathlib
+import socket
 import subprocess
 import tempfile
 
@@ -30,7 +31,10 @@ class MpiJob:
             )
         self._folder = tempfile.TemporaryDirectory(prefix="quincunx-mpi-")
         address = str(pathlib.Path(self._folder.name) / "orders")
-        self._listener = multiprocessing.connection.Listener(address, "AF_UNIX")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(_START_SECONDS)
+        self._listener.bind(address)
+        self._listener.listen(num_ranks)
         command = [programs / "mpiexec", "-n", str(num_ranks), programs / "python", _RANK, address]
         self._process = subprocess.Popen(
             command, env=os.environ | _ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -38,10 +42,12 @@ class MpiJob:
         self._pipes = [self._accept() for _ in range(num_ranks)]
 
     def _accept(self) -> multiprocessing.connection.Connection:
-        if not multiprocessing.connection.wait([self._listener._listener._socket], _START_SECONDS):  # noqa: SLF001
+        try:
+            connected, _ = self._listener.accept()
+        except TimeoutError:
             self._process.kill()
-            raise RuntimeError(f"{self.name}: its ranks did not start within {_START_SECONDS:g} s")
-        pipe = self._listener.accept()
+            raise RuntimeError(f"{self.name}: its ranks did not start within {_START_SECONDS:g} s") from None
+        pipe = multiprocessing.connection.Connection(connected.detach())
         pipe.recv()
         return pipe
 

@@ -204,8 +204,9 @@ class BlockRunner {
               .sum = {},
               .y = {},
               .stream = tensors.streams_output};
-    // A block stays in L1 between the sums of its rows and their use.
-    rows_ = std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, NormBlock::kMaxRows);
+    // With a residual a block stays in L1 between the sums of its rows and their use; other rows are summed two ahead.
+    const bool is_ahead = !tensors.residual.exists() && row_bytes_ <= kBlockBytes;
+    rows_ = is_ahead ? NormBlock::kMaxRows : std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, NormBlock::kMaxRows);
     const bool is_dense = tensors.x.is_dense() && tensors.output.is_dense() &&
                           (!tensors.residual.exists() || tensors.residual.is_dense()) &&
                           (!tensors.sum.exists() || tensors.sum.is_dense());

@@ -7,7 +7,7 @@
 
 namespace qx::kernels {
 
-// Rows of `length` elements of `dtype`. While the sums of one row are being divided and rooted the next ones are read.
+// Rows of `length` elements of `dtype`. Without a residual a row is summed while the second before it is written.
 struct NormBlock {
   static constexpr int64_t kMaxRows = 8;
 

@@ -13,6 +13,7 @@
 
 #include "quincunx/collectives/algorithms/call_tree.h"
 #include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/algorithms/ways.h"
 #include "quincunx/collectives/engine.h"
 #include "quincunx/collectives/operation_state.h"
 #include "quincunx/collectives/point_to_point.h"
@@ -118,7 +119,7 @@ class Group {
   Status check_sequence(const FrameHeader& header) const;
 
   // --- the tree of a large group
-  bool uses_tree() const { return size() > kLargestFlatGroup; }
+  bool uses_tree() const { return size() > largest_flat_group(); }
   // Hands the calls of this rank and those below it to the parent, when all are there.
   void climb();
   void judge(std::span<const GatheredCall> calls);

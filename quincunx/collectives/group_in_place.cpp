@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "quincunx/collectives/algorithms/ways.h"
 #include "quincunx/collectives/group.h"
 #include "quincunx/collectives/offer.h"
 
@@ -29,6 +30,7 @@ FrameHeader header_of(FrameKind kind, uint64_t group, uint64_t sequence, uint8_t
 void Group::make_offers(int rank) {
   if (rank < 0 || rank == rank_ || !begun_ || !engine_.shares_memory_with(world_rank(rank))) return;
   Exchange& exchange = *queue_.front().exchange;
+  const Operation operation = queue_.front().operation->description().call.operation;
   std::shared_ptr<SharedArena> arena;
   for (const uint8_t stream : {uint8_t{0}, uint8_t{1}}) {
     const std::span<const std::byte> bytes = exchange.to_be_sent(rank, stream);
@@ -40,7 +42,8 @@ void Group::make_offers(int rank) {
     if (offset) {
       offer = {arena->address(), *offset};
     } else {
-      if (size < kPeerMemoryBytes || !engine_.may_read_memory(world_rank(rank))) continue;
+      const int64_t least = peer_memory_bytes(operation, stream);
+      if (size < least || !engine_.may_read_memory(world_rank(rank))) continue;
       offer.arena.pid = getpid();
       offer.offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes.data()));
     }

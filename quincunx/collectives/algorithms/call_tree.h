@@ -8,9 +8,6 @@
 
 namespace qx::collectives {
 
-// Groups larger than this gather their calls through a tree.
-inline constexpr int kLargestFlatGroup = 8;
-
 // -1 for rank 0.
 inline int tree_parent(int rank) { return rank == 0 ? -1 : rank & (rank - 1); }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "quincunx/collectives/algorithms/call_tree.h"
+#include "quincunx/collectives/algorithms/ways.h"
 
 namespace qx::collectives {
 namespace {
@@ -126,7 +126,7 @@ void Exchange::plan_reduction(const Buffer& own, std::byte* output) {
 void Exchange::plan_all_reduce(const Buffer& buffer) {
   const int64_t size = buffer.size_bytes();
   // Only where inputs travel with the calls: the reduction overwrites what is sent.
-  if ((size <= kInlineBytes && world_size_ <= kLargestFlatGroup) || world_size_ == 1) {
+  if ((size <= kInlineBytes && world_size_ <= largest_flat_group()) || world_size_ == 1) {
     for (int p = 0; p < world_size_; ++p) {
       if (p != rank_) send(p, buffer);
     }

@@ -23,8 +23,6 @@ namespace qx::collectives {
 inline constexpr int64_t kInlineBytes = 8 << 10;
 // Memory in an arena is read where it lies from this size on; below, the answer of the reader costs more than the copy.
 inline constexpr int64_t kInPlaceBytes = 32 << 10;
-// Other memory is copied by the system from this size on.
-inline constexpr int64_t kPeerMemoryBytes = 64 << 10;
 
 class Exchange {
  public:

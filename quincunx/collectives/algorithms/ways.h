@@ -1,0 +1,29 @@
+// Which way calls and messages take, by the number of ranks and of bytes. docs/mccl.md has the measurements.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+#include "quincunx/collectives/call.h"
+
+namespace qx::collectives {
+
+inline constexpr int64_t kNeverBytes = std::numeric_limits<int64_t>::max();
+
+// Groups larger than this gather their calls through a tree.
+int largest_flat_group();
+
+// From how many bytes for one peer on the peer copies them out of this process by the system; fewer go through a ring.
+// Stream 0 carries inputs, 1 the results of all_reduce.
+int64_t peer_memory_bytes(Operation operation, uint8_t stream);
+
+// What benchmarks and tests set to take a certain way: on all ranks alike, between operations, and for the size of a
+// group before it is made and as long as it is used. Negative: as measured.
+struct ForcedWays {
+  std::atomic<int64_t> peer_memory_bytes[2] = {-1, -1};  // by stream
+  std::atomic<int> largest_flat_group = -1;
+};
+ForcedWays& forced_ways();
+
+}  // namespace qx::collectives

@@ -45,7 +45,7 @@ asan:  ## the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan:  ## the C++ tests under ThreadSanitizer
 	@tests/nightly.sh tsan
 
-nightly:  ## all the slow checks, or one of them with PART=g++|asan|tsan|tidy|fuzz|coverage|train|aarch64|vector_math|faults
+nightly:  ## all the slow checks, or one: PART=g++|asan|tsan|tidy|fuzz|coverage|train|aarch64|vector_math|faults
 	@tests/nightly.sh $(PART)
 
 wheel:  ## a wheel that carries its own libraries, in dist/

@@ -79,8 +79,9 @@ std::vector<float> evaluate(UnaryFunction function, const std::vector<float>& x)
   return y;
 }
 
-// An odd step through the bit patterns visits all low bits. QX_EXHAUSTIVE_TESTS is another one: 1 visits all 2^32, which
-// takes 30 ns a pattern and function of a thread for three targets, 20 minutes for all functions on two free cores.
+// An odd step through the bit patterns visits all low bits. QX_EXHAUSTIVE_TESTS is another one: 1 visits all 2^32,
+// which takes 30 ns a pattern and function of a thread for three targets, 20 minutes for all functions on two free
+// cores.
 uint64_t pattern_step() {
   const char* step = std::getenv("QX_EXHAUSTIVE_TESTS");
   return step != nullptr && std::atoi(step) > 0 ? static_cast<uint64_t>(std::atoi(step)) | 1 : 4099;

@@ -22,7 +22,8 @@ Group::Group(Engine& engine, uint64_t id, std::string name, std::vector<int> mem
       rank_(position_of(engine.rank(), members_)),
       members_state_(members_.size()),
       point_to_point_(*this),
-      children_(uses_tree() ? tree_children(rank_, size()) : std::vector<int>()),
+      uses_tree_(size() > largest_flat_group()),
+      children_(uses_tree_ ? tree_children(rank_, size()) : std::vector<int>()),
       below_(children_.size()) {
   for (size_t r = 0; r < members_.size(); ++r) {
     rank_of_[static_cast<size_t>(members_[r])] = static_cast<int>(r);

@@ -119,7 +119,7 @@ class Group {
   Status check_sequence(const FrameHeader& header) const;
 
   // --- the tree of a large group
-  bool uses_tree() const { return size() > largest_flat_group(); }
+  bool uses_tree() const { return uses_tree_; }
   // Hands the calls of this rank and those below it to the parent, when all are there.
   void climb();
   void judge(std::span<const GatheredCall> calls);
@@ -154,7 +154,8 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
-  Status cause_;                                // of the failure, as it was told to the operations
+  Status cause_;  // of the failure, as it was told to the operations
+  const bool uses_tree_;
   const std::vector<int> children_;             // in the tree
   std::vector<std::array<LongText, 2>> below_;  // what they sent, by sequence
   LongText verdict_;

@@ -18,8 +18,8 @@ int largest_flat_group();
 // Stream 0 carries inputs, 1 the results of all_reduce.
 int64_t peer_memory_bytes(Operation operation, uint8_t stream);
 
-// What benchmarks and tests set to take a certain way: on all ranks alike, between operations, and for the size of a
-// group before it is made and as long as it is used. Negative: as measured.
+// What benchmarks and tests set to take a certain way: on all ranks alike, between operations. A group keeps its way of
+// calls, but its operations must be started under the same setting. Negative: as measured.
 struct ForcedWays {
   std::atomic<int64_t> peer_memory_bytes[2] = {-1, -1};  // by stream
   std::atomic<int> largest_flat_group = -1;

@@ -76,11 +76,12 @@ void Mesh::after_events(Clock::time_point now) {
     next_look_ = now + (is_busy || engine_->has_active_operations() ? kBusyTick : kIdleTick);
   }
   if (!leave_ || has_left_) return;
-  // A rank may be done before the last one has come: leaving then would end the job for the others.
+  // A rank may be done before the last one has come: the others may still need it to come together.
   if (leaves_at_ == Clock::time_point{}) leaves_at_ = now + kLeavePatience;
   {
     const std::lock_guard lock(mutex_);
-    if (phase_ == Phase::kConnecting && tree_ && now < leaves_at_) return;
+    const bool is_needed = !tree_ || !tree_->node().is_leaf();
+    if (phase_ == Phase::kConnecting && is_needed && now < leaves_at_) return;
   }
   if (tree_) {
     tree_->leave();

@@ -250,8 +250,10 @@ Status TreeNode::State::on(Connection& from, WelcomeMessage& message, Time now) 
   parent = from.id;
   climb = {};
   knows_missing = false;
-  // The acknowledgement, and what has come since the hello.
+  // The acknowledgement, and what has come since the hello. A parent before this one may have taken with it who left.
+  if (!message.complete) unsent |= left_below;
   send(parent, JoinedMessage{unsent});
+  if (!message.complete && !left_below.empty()) send(parent, DetachedMessage{{}, left_below});
   unsent.clear();
   mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), parent, now);
   if (postponed_due != Time::max()) fail_postponed();

@@ -61,8 +61,16 @@ Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now)
   unsent |= fresh;
   come_back(fresh, now);
   schedule_joined(now);
-  if (root == 0 && !failed && subtree.count() == options.world_size) complete(0);
+  complete_if_all_came();
   return ok_status();
+}
+
+// Whoever has left was there: those who need it are told when they ask for it.
+void TreeNode::State::complete_if_all_came() {
+  if (root != 0 || ready || failed) return;
+  RankSet came = subtree;
+  came |= left;
+  if (came.count() == options.world_size) complete(0);
 }
 
 void TreeNode::State::schedule_joined(Time now) {
@@ -131,11 +139,15 @@ Status TreeNode::State::on(Connection& from, DetachedMessage& message, Time now)
 }
 
 void TreeNode::State::detach(const RankSet& moved, const RankSet& gone_ranks, Time now) {
+  // Those above must have heard of a rank before they hear that it has left.
+  if (unsent.overlaps(gone_ranks)) flush_joined(now);
   subtree -= moved;
   subtree -= gone_ranks;
   unsent -= moved;
   unsent -= gone_ranks;
   left |= gone_ranks;
+  left_below |= gone_ranks;
+  complete_if_all_came();
   if (parent != 0 && (!moved.empty() || !gone_ranks.empty())) send(parent, DetachedMessage{moved, gone_ranks});
   // Those below someone who said goodbye may be leaving too.
   if (gone_ranks.empty()) expect_back(moved, now);
@@ -187,7 +199,8 @@ void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::
   const std::string name = "rank " + std::to_string(lost.rank);
   if (!said_goodbye) {
     mark_dead(rank, "its connection to " + own_name() + " has ended (" + std::string(reason) + ")", id, now);
-  } else if (!ready) {
+  } else if (!ready && lost.rank == root_rank(0, options.world_size, options.num_roots)) {
+    // The others gather at this one.
     fail(unavailable(name + " left before all ranks were there"), rank, 0);
   }
 }
@@ -318,6 +331,7 @@ TreeProgress TreeNode::State::progress() const {
   if (progress.missing.empty()) {
     progress.missing = RankSet::range(0, options.world_size);
     progress.missing -= subtree;
+    progress.missing -= left;
   }
   return progress;
 }

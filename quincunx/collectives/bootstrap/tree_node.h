@@ -141,6 +141,8 @@ class TreeNode {
   TreeProgress progress() const;
   const TreeOptions& options() const;
   bool is_ready() const;
+  // It has a parent and no children: before all are there too, the others come together without it.
+  bool is_leaf() const;
   // Ranks known to have died.
   const RankSet& dead() const;
   struct Statistics {

@@ -150,6 +150,7 @@ struct TreeNode::State {
   void schedule_joined(Time now);
   void flush_joined(Time now);
   void complete(int depth);
+  void complete_if_all_came();
   void choose_successors();
   void lose_neighbour(TreeConnection id, bool has_left, std::string_view reason, Time now);
   void detach(const RankSet& moved, const RankSet& gone_ranks, Time now);
@@ -219,6 +220,7 @@ struct TreeNode::State {
   Time last_joined;
   std::chrono::microseconds joined_interval{0};
   RankSet dead, left;
+  RankSet left_below;  // those that were in the subtree
   std::vector<Orphans> orphans;
   RankSet unsent_dead;
   std::string unsent_dead_text;

@@ -225,6 +225,20 @@ TEST(TreeNode, TheSameProcessMayAskAgain) {
   EXPECT_TRUE(root.node->dead().empty());
 }
 
+TEST(TreeNode, WhoeverLeavesBeforeAllAreThereWasThere) {
+  Driven root(options_of(0, 4));
+  const TreeConnection child = root.accept_hello(hello_of(1, 4));
+  root.node->on_bytes(child, encode_tree_message(JoinedMessage{{3}}), root.now);
+  root.node->on_bytes(child, encode_tree_message(DetachedMessage{{}, {3}}), root.now);
+  EXPECT_EQ(root.node->progress().missing, RankSet{2});
+  root.node->on_bytes(child, encode_tree_message(GoodbyeMessage{}), root.now);
+  EXPECT_EQ(root.node->progress().missing, RankSet{2});
+  root.take();
+  const TreeConnection last = root.accept_hello(hello_of(2, 4));
+  root.node->on_bytes(last, encode_tree_message(JoinedMessage{}), root.now);
+  root.expect(Kind::kReady);
+}
+
 TEST(TreeNode, TheDeadlineNamesTheMissing) {
   Driven root(options_of(0, 6));
   for (int rank : {1, 4}) {

@@ -26,6 +26,18 @@ const void* raw_address(const Endpoint& endpoint) {
   return &reinterpret_cast<const sockaddr_in6*>(&endpoint.address)->sin6_addr;
 }
 
+bool is_same(const sockaddr_storage& one, const sockaddr_storage& other) {
+  if (one.ss_family != other.ss_family) return false;
+  if (one.ss_family == AF_INET) {
+    const auto& a = reinterpret_cast<const sockaddr_in&>(one);
+    const auto& b = reinterpret_cast<const sockaddr_in&>(other);
+    return a.sin_port == b.sin_port && a.sin_addr.s_addr == b.sin_addr.s_addr;
+  }
+  const auto& a = reinterpret_cast<const sockaddr_in6&>(one);
+  const auto& b = reinterpret_cast<const sockaddr_in6&>(other);
+  return a.sin6_port == b.sin6_port && IN6_ARE_ADDR_EQUAL(&a.sin6_addr, &b.sin6_addr);
+}
+
 bool is_external(const ifaddrs& entry, int family) {
   if (entry.ifa_addr == nullptr || entry.ifa_addr->sa_family != family) return false;
   if ((entry.ifa_flags & IFF_UP) == 0 || (entry.ifa_flags & IFF_LOOPBACK) != 0) return false;
@@ -117,6 +129,12 @@ Result<Socket> start_connect(const Endpoint& endpoint) {
   const auto* address = reinterpret_cast<const sockaddr*>(&endpoint.address);
   if (connect(connection.fd(), address, endpoint.length) != 0 && errno != EINPROGRESS) {
     return system_error("connect to " + endpoint.to_string());
+  }
+  // Where nobody listens on a port of the range for outgoing connections, a connection may be made to itself.
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (getsockname(connection.fd(), reinterpret_cast<sockaddr*>(&own), &length) == 0 && is_same(own, endpoint.address)) {
+    return unavailable("connect to " + endpoint.to_string() + ": " + std::strerror(ECONNREFUSED));
   }
   return connection;
 }

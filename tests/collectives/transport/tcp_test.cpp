@@ -1,0 +1,52 @@
+#include "quincunx/collectives/transport/tcp.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace qx::collectives {
+namespace {
+
+// The system takes one port after another for outgoing connections, and comes to the one that is asked for.
+TEST(Tcp, NothingConnectsToItself) {
+  constexpr int kNumPorts = 30'000;
+  Endpoint silent;
+  {
+    Result<Listener> probe = bind_to("127.0.0.1");
+    ASSERT_TRUE(probe.ok()) << probe.status();
+    silent = probe->endpoint;
+  }
+  // Connections take even ports as long as there are any.
+  auto& port = reinterpret_cast<sockaddr_in&>(silent.address).sin_port;
+  port = htons(ntohs(port) & ~1);
+  bool was_refused = false;
+  for (int i = 0; i < kNumPorts; ++i) {
+    const Result<Socket> made = start_connect(silent);
+    if (!made.ok()) {
+      was_refused = true;
+      break;
+    }
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    ASSERT_EQ(getsockname(made->fd(), reinterpret_cast<sockaddr*>(&own), &length), 0);
+    ASSERT_NE(std::memcmp(&own, &silent.address, length), 0) << "attempt " << i << " reached itself";
+  }
+  if (!was_refused) GTEST_SKIP() << "the port of " << silent.to_string() << " was never taken for a connection";
+}
+
+TEST(Tcp, AListenerIsReached) {
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    Result<Listener> listener = listen_on(address);
+    if (!listener.ok()) continue;  // there may be no IPv6
+    const Result<Socket> made = start_connect(listener->endpoint);
+    ASSERT_TRUE(made.ok()) << made.status();
+    Result<Socket> accepted = accept_from(listener->socket);
+    for (int i = 0; i < 1000 && !accepted.ok(); ++i) accepted = accept_from(listener->socket);
+    ASSERT_TRUE(accepted.ok()) << accepted.status();
+    EXPECT_EQ(socket_error(*made), 0);
+  }
+}
+
+}  // namespace
+}  // namespace qx::collectives

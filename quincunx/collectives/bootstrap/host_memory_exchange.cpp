@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "quincunx/collectives/bootstrap/unix_name.h"
 
@@ -48,12 +49,17 @@ Result<Socket> receive_descriptor(const Socket& socket) {
   const ssize_t got = recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return not_found("nothing has come");
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return unavailable("the rank that holds the host's shared memory has not sent it");
+  std::vector<Socket> descriptors;
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    // Where one is expected, the alignment leaves room for a second.
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, control.bytes + at, sizeof(int));
+      descriptors.emplace_back(descriptor);
+    }
   }
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return Socket(descriptor);
+  if (descriptors.size() != 1) return unavailable("the rank that holds the host's shared memory has not sent it");
+  return std::move(descriptors[0]);
 }
 
 }  // namespace

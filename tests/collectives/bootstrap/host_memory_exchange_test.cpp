@@ -2,9 +2,13 @@
 #include "quincunx/collectives/bootstrap/host_memory_exchange.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "quincunx/collectives/bootstrap/unix_name.h"
@@ -81,6 +85,45 @@ TEST(HostMemoryExchange, RefusesTheMemoryOfAnotherWorldSize) {
   exchanges.add(name, 5);
   ASSERT_TRUE(exchanges.run());
   EXPECT_EQ(exchanges.result(1).status().code(), StatusCode::kDataLoss);
+}
+
+int num_descriptors() {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+void send_two_descriptors(const Socket& socket) {
+  char byte = 1;
+  iovec piece{&byte, 1};
+  const int descriptors[2] = {0, 0};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(descriptors))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(descriptors));
+  std::memcpy(CMSG_DATA(header), descriptors, sizeof(descriptors));
+  EXPECT_EQ(sendmsg(socket.fd(), &message, MSG_NOSIGNAL), 1);
+}
+
+TEST(HostMemoryExchange, KeepsNoDescriptorThatItDidNotAskFor) {
+  Exchanges exchanges;
+  const std::string name = fresh_name();
+  auto holder = listen_on_name(name);
+  ASSERT_TRUE(holder.ok());
+  const int before = num_descriptors();
+  exchanges.add(name, 4, milliseconds(50));
+  {
+    const auto caller = accept_from(*holder);
+    ASSERT_TRUE(caller.ok());
+    send_two_descriptors(*caller);
+  }
+  ASSERT_TRUE(exchanges.run());
+  EXPECT_FALSE(exchanges.result(0).ok());
+  EXPECT_EQ(num_descriptors(), before);
 }
 
 TEST(HostMemoryExchange, GivesUpOnAHolderThatDoesNotAnswer) {

@@ -1,5 +1,7 @@
 #include "quincunx/collectives/bootstrap/front_door.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 namespace qx::collectives {
@@ -10,8 +12,16 @@ using std::chrono::milliseconds;
 // A stranger that has not proven who it is after this long is dropped; the oldest goes where there are too many.
 constexpr milliseconds kProofTime{10000};
 constexpr size_t kMostStrangers = 4096;
+// Of the descriptors that the process may have; the others are the program's.
+constexpr size_t kPartOfDescriptors = 4;
 // Before another accept when there was no descriptor for one.
 constexpr milliseconds kAcceptPause{20};
+
+size_t most_strangers() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostStrangers;
+  return std::clamp<size_t>(limit.rlim_cur / kPartOfDescriptors, 1, kMostStrangers);
+}
 
 }  // namespace
 
@@ -54,7 +64,7 @@ void FrontDoor::accept_all(int listener) {
       if (socket.status().code() != StatusCode::kNotFound) next_accept_ = Clock::now() + kAcceptPause;
       return;
     }
-    if (strangers_.size() >= kMostStrangers) {
+    if (strangers_.size() >= most_strangers()) {
       strangers_.erase(strangers_.begin());
       ++num_dropped_;
     }

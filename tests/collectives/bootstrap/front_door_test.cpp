@@ -2,6 +2,7 @@
 #include "quincunx/collectives/bootstrap/front_door.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <string>
 #include <thread>
@@ -122,6 +123,23 @@ TEST_F(FrontDoorTest, RefusesBeforeItIsOpened) {
   ASSERT_TRUE(door_->open_all().ok());
   const auto stream = call(proof("known", true));
   EXPECT_TRUE(run_until([&] { return taken_.size() == 1; }));
+}
+
+TEST_F(FrontDoorTest, LeavesMostDescriptorsToTheProgram) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{400, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto endpoint = parse_endpoint(endpoint_);
+  ASSERT_TRUE(endpoint.ok());
+  std::vector<Socket> silent;
+  for (int i = 0; i < 120; ++i) {
+    auto socket = start_connect(*endpoint);
+    ASSERT_TRUE(socket.ok());
+    silent.push_back(std::move(*socket));
+  }
+  EXPECT_TRUE(run_until([&] { return door_->num_dropped() == 20; }));
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(FrontDoorTest, ATaskOfAnotherThreadRunsOnTheLoop) {

@@ -77,6 +77,11 @@ void Stream::tell_opened() {
   if (opened) opened();
 }
 
+void Stream::tell_received(Bytes bytes) {
+  const auto received = events_.received;  // as above
+  if (received) received(bytes);
+}
+
 Status Stream::on_connected() {
   const int error = socket_error(socket_);
   if (error != 0) return unavailable(std::strerror(error));
@@ -129,10 +134,7 @@ void Stream::on_bytes(Bytes bytes) {
     if (!status.ok()) return close(status.message());
     bytes = bytes.subspan(1);
   }
-  if (channel_ == nullptr) {
-    if (events_.received) events_.received(bytes);
-    return;
-  }
+  if (channel_ == nullptr) return tell_received(bytes);
   channel_->receive(bytes);
   push_raw(channel_->take_outgoing());
   if (channel_->state() == SecureChannel::State::kRefused) return close(channel_->refusal().message());
@@ -144,7 +146,7 @@ void Stream::on_bytes(Bytes bytes) {
     if (state_ != State::kOpen || channel_ == nullptr) return;
   }
   const std::vector<std::byte> received = channel_->take_received();
-  if (!received.empty() && events_.received) events_.received(received);
+  if (!received.empty()) tell_received(received);
 }
 
 void Stream::send(Bytes bytes) {

@@ -81,6 +81,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void on_events(uint32_t events);
   Status on_connected();
   void tell_opened();
+  void tell_received(Bytes bytes);
   Status begin_proof(Proof proof);
   void on_bytes(Bytes bytes);
   void push_raw(Bytes bytes);

@@ -163,7 +163,11 @@ Mesh::~Mesh() {
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, limit, [this] { return has_left_.load() || !loop_thread_; });
   }
-  stop_ = true;
+  {
+    // Under the lock: the store's thread may be between its look and its wait.
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
   changed_.notify_all();
   if (loop_) loop_->wake();
   join(store_thread_);

@@ -33,20 +33,38 @@ constexpr milliseconds kLookAround{50};
 // The server ends a wait itself; its word has this long to arrive.
 constexpr milliseconds kGrace{1000};
 
+// Longer ones would overflow the clock.
+constexpr milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
+
 struct Registry {
   std::mutex mutex;
   std::set<StoreConnections*> all;
+  std::set<StoreServer*> servers;  // during a fork: several may share one
+
+  void hold() {
+    mutex.lock();
+    for (StoreConnections* each : all) {
+      each->hold_for_fork();
+      if (each->server() != nullptr) servers.insert(each->server());
+    }
+    for (StoreServer* server : servers) server->hold_for_fork();
+  }
+  void release() {
+    for (StoreServer* server : servers) server->release_after_fork();
+    servers.clear();
+    for (StoreConnections* each : all) each->release_after_fork();
+    mutex.unlock();
+  }
+  void abandon() {
+    for (StoreConnections* each : all) each->abandon_in_child();
+    release();
+  }
 };
 
 Registry& registry() {
   // Never destroyed: forks may come after static destructors.
   static auto* instance = [] {
-    pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
-                   [] {
-                     for (StoreConnections* each : registry().all) each->abandon_in_child();
-                     registry().all.clear();
-                     registry().mutex.unlock();
-                   });
+    pthread_atfork([] { registry().hold(); }, [] { registry().release(); }, [] { registry().abandon(); });
     return new Registry;
   }();
   return *instance;
@@ -147,7 +165,6 @@ StoreConnections::~StoreConnections() {
 }
 
 void StoreConnections::abandon_in_child() {
-  // The parent's threads may have held the lock: it is not taken here, and nothing else runs yet.
   abandoned_ = true;
   if (server_) server_->abandon_in_child();
   for (const auto& line : lines_) line->socket.reset();
@@ -253,7 +270,7 @@ Status StoreConnections::lost(const std::string& what) const {
 Result<StoreResponse> StoreConnections::call(StoreRequest request, milliseconds timeout) {
   QX_RETURN_IF_ERROR(cancelled());
   const Clock::time_point started = Clock::now();
-  const Clock::time_point deadline = started + timeout;
+  const Clock::time_point deadline = started + std::min(timeout, kLongestTimeout);
   Borrowed borrowed(*this);
   Line& line = *borrowed;
   request.client = line.client;

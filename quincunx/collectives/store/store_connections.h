@@ -32,7 +32,11 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   void cancel();
   uint16_t port() const;
   size_t num_served_connections() const;
-  // Closes all descriptors; every later operation fails.
+  // Around a fork: nothing that the child will close changes meanwhile.
+  void hold_for_fork() { mutex_.lock(); }
+  void release_after_fork() { mutex_.unlock(); }
+  StoreServer* server() const { return server_.get(); }
+  // In a child after fork, before the release: closes all descriptors; every later operation fails.
   void abandon_in_child();
 
  private:

@@ -21,6 +21,8 @@ constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr int kBacklog = 1024;
 constexpr int kMostBinds = 3;
 constexpr std::chrono::microseconds kPauseBetweenBinds{500};
+// Before another accept when there was no descriptor for one, and none to be had back.
+constexpr milliseconds kAcceptPause{20};
 
 Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
 
@@ -121,6 +123,7 @@ void StoreServer::run() {
   while (!stop_) {
     const int count = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
                                  milliseconds_to_next_event(Clock::now()));
+    const std::lock_guard held(busy_);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
       const auto listener =
@@ -143,7 +146,11 @@ void StoreServer::accept_all(const Socket& listener) {
     Result<Socket> accepted = accept_from(listener);
     if (!accepted.ok()) {
       // Out of descriptors: the backlog waits until a connection has gone.
-      if (accepted.status().code() != StatusCode::kNotFound && !connections_.empty()) make_room();
+      if (accepted.status().code() == StatusCode::kNotFound) return;
+      if (connections_.empty())
+        std::this_thread::sleep_for(kAcceptPause);
+      else
+        make_room();
       return;
     }
     Connection connection;
@@ -217,13 +224,16 @@ bool StoreServer::take_requests(Connection& connection) {
     if (!size->has_value() || rest.size() < kStoreFrameHeaderBytes + **size) break;
     const Result<StoreRequest> request = decode_store_request(rest.subspan(kStoreFrameHeaderBytes, **size));
     if (!request.ok()) return false;
+    // A client sends its next request after the whole response to the last: others could make it keep any number.
+    if (!connection.outgoing.empty()) return false;
     position += kStoreFrameHeaderBytes + **size;
     connection.last_used = Clock::now();
     answer(connection, *request);
+    flush(connection);  // what fails here is seen by epoll
   }
   connection.received.erase(connection.received.begin(),
                             connection.received.begin() + static_cast<std::ptrdiff_t>(position));
-  // A client sends its next request after the response to the last: what waits behind one is a flood.
+  // What waits behind a request that waits is a flood.
   return !connection.waiting || connection.received.empty();
 }
 

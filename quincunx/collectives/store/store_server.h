@@ -28,7 +28,7 @@ class StoreServer {
     Credentials credentials;
     Identity identity;
     size_t max_connections = 128;
-    std::chrono::milliseconds idle_limit{300};
+    std::chrono::milliseconds idle_limit{100};
   };
   // kUnavailable, with the address, where another process has the port or no address is of this machine.
   static Result<std::unique_ptr<StoreServer>> start(Options options);
@@ -41,7 +41,10 @@ class StoreServer {
   size_t num_connections() const { return num_connections_; }
   // Connections that were dropped because they did not prove themselves or did not speak the protocol.
   uint64_t num_dropped() const { return num_dropped_; }
-  // In a child after fork: closes the descriptors.
+  // Around a fork: nothing that the child will close changes meanwhile.
+  void hold_for_fork() { busy_.lock(); }
+  void release_after_fork() { busy_.unlock(); }
+  // In a child after fork, before the release: closes the descriptors.
   void abandon_in_child();
 
  private:
@@ -81,6 +84,7 @@ class StoreServer {
   std::atomic<bool> stop_{false};
   std::atomic<size_t> num_connections_{0};
   std::atomic<uint64_t> num_dropped_{0};
+  std::mutex busy_;  // held while the thread does anything but wait
   // Used by the thread only.
   StoreTable table_;
   std::unordered_map<int, Connection> connections_;

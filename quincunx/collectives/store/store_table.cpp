@@ -45,9 +45,16 @@ std::optional<StoreResponse> StoreTable::carry_out(const StoreRequest& request) 
       return StoreResponse();
     case StoreOperation::kGet: {
       StoreResponse response;
+      size_t num_bytes = 0;
       for (const std::string& wanted : request.keys) {
         const auto found = values_.find(wanted);
         if (found == values_.end()) return std::nullopt;
+        num_bytes += found->second.size();
+        // Before it is copied: a request may name a large value any number of times.
+        if (num_bytes > kMaxStoreMessageBytes) {
+          return refusal(StatusCode::kInvalidArgument,
+                         "values: expected at most " + std::to_string(kMaxStoreMessageBytes) + " bytes together");
+        }
         response.values.push_back(found->second);
       }
       return response;

@@ -1,0 +1,126 @@
+// What a peer that belongs to the job, but does not behave, can make a server keep.
+#include "quincunx/collectives/store/store_server.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "collectives/security/channel_pair.h"
+
+namespace qx::collectives {
+namespace {
+
+constexpr size_t kValueBytes = size_t{4} << 20;
+constexpr int kPatienceMs = 5000;
+
+// A connection that sends what it is told to and reads when it is told to.
+class Peer {
+ public:
+  explicit Peer(uint16_t port) {
+    auto socket = start_connect(*make_endpoint("127.0.0.1", port));
+    QX_CHECK(socket.ok());
+    socket_ = std::move(*socket);
+    channel_ = testing::channel({}, {Purpose::kStore, true, 1, 0, 77, ""});
+    wait_for(POLLOUT);
+    while (channel_->state() == SecureChannel::State::kPending) {
+      flush();
+      if (!read_some()) return;
+    }
+    flush();
+  }
+
+  void send(const StoreRequest& request) {
+    channel_->send(*encode(request));
+    flush();
+  }
+  // False at the end of the stream, or where nothing comes.
+  bool read_some() {
+    static std::byte buffer[1 << 16];
+    if (!wait_for(POLLIN)) return false;
+    const ssize_t count = recv(socket_.fd(), buffer, sizeof(buffer), 0);
+    if (count <= 0) return false;
+    channel_->receive(std::span(buffer, static_cast<size_t>(count)));
+    const std::vector<std::byte> bytes = channel_->take_received();
+    received_.insert(received_.end(), bytes.begin(), bytes.end());
+    return true;
+  }
+  StoreResponse response() {
+    while (true) {
+      const auto size = *store_body_bytes(received_);
+      if (size && received_.size() >= kStoreFrameHeaderBytes + *size) break;
+      if (!read_some()) return {StatusCode::kUnavailable, "closed", 0, {}};
+    }
+    const auto response = *decode_store_response(std::span(received_).subspan(kStoreFrameHeaderBytes));
+    received_.clear();
+    return response;
+  }
+  size_t num_received() const { return received_.size(); }
+
+ private:
+  bool wait_for(short events) const {
+    pollfd watched{socket_.fd(), events, 0};
+    return poll(&watched, 1, kPatienceMs) > 0;
+  }
+  void flush() {
+    const std::vector<std::byte> bytes = channel_->take_outgoing();
+    for (size_t sent = 0; sent < bytes.size();) {
+      if (!wait_for(POLLOUT)) return;
+      const ssize_t count = ::send(socket_.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (count <= 0) return;
+      sent += static_cast<size_t>(count);
+    }
+  }
+
+  Socket socket_;
+  std::unique_ptr<SecureChannel> channel_;
+  std::vector<std::byte> received_;
+};
+
+std::unique_ptr<StoreServer> start_server() {
+  StoreServer::Options options;
+  options.addresses = {"127.0.0.1"};
+  options.identity = {Purpose::kStore, false, 0, -1, 77, ""};
+  auto server = StoreServer::start(std::move(options));
+  QX_CHECK(server.ok());
+  return std::move(*server);
+}
+
+StoreRequest request(StoreOperation operation, std::vector<std::string> keys, std::vector<std::string> values = {}) {
+  StoreRequest made;
+  made.operation = operation;
+  made.client = 1;
+  made.sequence = 1;
+  made.keys = std::move(keys);
+  made.values = std::move(values);
+  return made;
+}
+
+TEST(StoreServer, DropsAPeerThatAsksWithoutReading) {
+  const auto server = start_server();
+  Peer peer(server->port());
+  peer.send(request(StoreOperation::kSet, {"large"}, {std::string(kValueBytes, 'x')}));
+  ASSERT_EQ(peer.response().code, StatusCode::kOk);
+  constexpr size_t kRequests = 16;
+  for (size_t i = 0; i < kRequests; ++i) peer.send(request(StoreOperation::kGet, {"large"}));
+  while (peer.read_some()) {
+  }
+  EXPECT_LT(peer.num_received(), kRequests / 2 * kValueBytes);  // the system keeps some of them
+  EXPECT_EQ(server->num_dropped(), 1u);
+}
+
+TEST(StoreServer, RefusesAnAnswerThatIsTooLargeBeforeItIsMade) {
+  const auto server = start_server();
+  Peer peer(server->port());
+  peer.send(request(StoreOperation::kSet, {"large"}, {std::string(kValueBytes, 'x')}));
+  ASSERT_EQ(peer.response().code, StatusCode::kOk);
+  // Copies of all of them would be 4 TiB.
+  peer.send(request(StoreOperation::kGet, std::vector<std::string>(1 << 20, "large")));
+  const StoreResponse response = peer.response();
+  EXPECT_EQ(response.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(response.error, "values: expected at most 16777216 bytes together");
+  peer.send(request(StoreOperation::kGet, {"large", "large", "large"}));
+  EXPECT_EQ(peer.response().values.size(), 3u);
+}
+
+}  // namespace
+}  // namespace qx::collectives

@@ -359,17 +359,19 @@ std::string MeshCommunicator::statistics_json() const {
     text += static_cast<uint8_t>(c) < 0x20 ? ' ' : c;
   }
   text += "\", \"rank\": " + std::to_string(options_.rank) + ", \"world_size\": " + std::to_string(size());
-  int shared = 0, tcp = 0;
+  int shared = 0, tcp = 0, tls = 0;
   int64_t in_place = 0;
   if (engine_->belongs_to_this_process()) {
     Engine::Guard guard(*engine_);
     in_place = group_->bytes_read_in_place();
     for (const int rank : group_->members()) {
       shared += engine_->transport_of(rank) == "shared memory";
+      tls += engine_->transport_of(rank) == "TLS";
       tcp += engine_->transport_of(rank) == "TCP";
     }
   }
   text += ", \"shared_memory_peers\": " + std::to_string(shared) + ", \"tcp_peers\": " + std::to_string(tcp) +
+          ", \"tls_peers\": " + std::to_string(tls) +
           ", \"connections_dropped\": " + std::to_string(mesh_->num_dropped()) +
           ", \"bytes_read_in_place\": " + std::to_string(in_place) +
           ", \"shared_bytes_allocated\": " + std::to_string(shared_bytes_allocated_) +

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -185,11 +186,16 @@ Status write_flight_records(const std::string& path, FlightFormat format) {
   {
     std::ofstream file(temporary, std::ios::binary);
     file << flight_records_text(format) << '\n';
-    if (!file.flush()) return unavailable("path: cannot write \"" + temporary + "\"");
+    if (!file.flush()) {
+      static_cast<void>(std::remove(temporary.c_str()));
+      return unavailable("path: cannot write \"" + temporary + "\"");
+    }
   }
   // Whoever reads it sees a whole file.
   if (std::rename(temporary.c_str(), path.c_str()) == 0) return ok_status();
-  return unavailable("path: cannot rename to \"" + path + "\": " + std::strerror(errno));
+  const std::string reason = std::strerror(errno);
+  static_cast<void>(std::remove(temporary.c_str()));
+  return unavailable("path: cannot rename to \"" + path + "\": " + reason);
 }
 
 void write_flight_records_after_failure() {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "collectives/ranks.h"
@@ -102,6 +104,16 @@ TEST(FlightRecorder, TellsWhereItCannotBeWritten) {
   const Status status = write_flight_records("/no/such/folder/file.json", FlightFormat::kJson);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("/no/such/folder/file.json"));
+}
+
+TEST(FlightRecorder, LeavesNoPartWhereItCannotBeRenamed) {
+  const Directory directory;
+  const std::string taken = directory.path() + "/folder";
+  ASSERT_TRUE(std::filesystem::create_directory(taken));
+  EXPECT_EQ(write_flight_records(taken, FlightFormat::kJson).code(), StatusCode::kUnavailable);
+  const std::filesystem::directory_iterator entries(directory.path());
+  EXPECT_EQ(std::distance(entries, {}), 1);
+  std::filesystem::remove(taken);
 }
 
 TEST(FlightRecorder, AFailureWritesTheFileThatWasAskedFor) {

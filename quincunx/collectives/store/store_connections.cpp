@@ -15,7 +15,7 @@
 #include <set>
 #include <thread>
 
-#include "quincunx/collectives/security/hmac.h"
+#include "quincunx/collectives/bootstrap/random_bits.h"
 
 namespace qx::collectives {
 namespace {
@@ -115,16 +115,6 @@ Result<Socket> socket_with_another_port(int family, uint16_t port) {
   }
 }
 
-uint64_t random_number() {
-  uint64_t value = 0;
-  // Clients that have the same number would be taken for one; without randomness from the kernel time must do.
-  if (!fill_random(std::as_writable_bytes(std::span(&value, 1))).ok()) {
-    value = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
-            (static_cast<uint64_t>(getpid()) << 40);
-  }
-  return value;
-}
-
 }  // namespace
 
 // A line that no other operation uses, for the time of one.
@@ -135,7 +125,7 @@ class StoreConnections::Borrowed {
     if (owner_.free_lines_.empty()) {
       owner_.lines_.push_back(std::make_unique<Line>());
       owner_.free_lines_.push_back(owner_.lines_.back().get());
-      owner_.free_lines_.back()->client = random_number();
+      owner_.free_lines_.back()->client = random_bits();
     }
     line_ = owner_.free_lines_.back();
     owner_.free_lines_.pop_back();

@@ -203,6 +203,7 @@ bool StoreServer::read_some(Connection& connection) {
     const ssize_t count = recv(connection.socket.fd(), buffer, sizeof(buffer), 0);
     if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     if (count == 0) return false;
+    connection.last_used = Clock::now();  // a request may take longer to arrive than an idle connection is kept
     connection.channel->receive(std::span(buffer, static_cast<size_t>(count)));
     if (connection.channel->state() != SecureChannel::State::kAuthenticated) {
       if (connection.channel->state() == SecureChannel::State::kRefused) return true;

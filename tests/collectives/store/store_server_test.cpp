@@ -5,6 +5,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "collectives/security/channel_pair.h"
 
 namespace qx::collectives {
@@ -29,8 +33,9 @@ class Peer {
     flush();
   }
 
-  void send(const StoreRequest& request) {
-    channel_->send(*encode(request));
+  void send(const StoreRequest& request) { send_bytes(*encode(request)); }
+  void send_bytes(std::span<const std::byte> bytes) {
+    channel_->send(bytes);
     flush();
   }
   // False at the end of the stream, or where nothing comes.
@@ -76,10 +81,11 @@ class Peer {
   std::vector<std::byte> received_;
 };
 
-std::unique_ptr<StoreServer> start_server() {
+std::unique_ptr<StoreServer> start_server(std::chrono::milliseconds idle_limit = std::chrono::minutes(1)) {
   StoreServer::Options options;
   options.addresses = {"127.0.0.1"};
   options.identity = {Purpose::kStore, false, 0, -1, 77, ""};
+  options.idle_limit = idle_limit;
   auto server = StoreServer::start(std::move(options));
   QX_CHECK(server.ok());
   return std::move(*server);
@@ -106,6 +112,18 @@ TEST(StoreServer, DropsAPeerThatAsksWithoutReading) {
   }
   EXPECT_LT(peer.num_received(), kRequests / 2 * kValueBytes);  // the system keeps some of them
   EXPECT_EQ(server->num_dropped(), 1u);
+}
+
+TEST(StoreServer, WaitsForTheRestOfARequest) {
+  const auto server = start_server(std::chrono::seconds(1));
+  Peer peer(server->port());
+  const std::vector<std::byte> frame = *encode(request(StoreOperation::kSet, {"slow"}, {"value"}));
+  const size_t piece = frame.size() / 4 + 1;
+  for (size_t begin = 0; begin < frame.size(); begin += piece) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    peer.send_bytes(std::span(frame).subspan(begin, std::min(piece, frame.size() - begin)));
+  }
+  EXPECT_EQ(peer.response().code, StatusCode::kOk);
 }
 
 TEST(StoreServer, RefusesAnAnswerThatIsTooLargeBeforeItIsMade) {

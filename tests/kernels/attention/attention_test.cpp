@@ -7,9 +7,9 @@
 #include <limits>
 #include <string>
 
+#include "kernels/attention/expect_attention_row.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
-#include "quincunx/kernels/attention/attention_reference.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -53,50 +53,21 @@ struct Tensors {
   Status run() { return attention(query_view(), key_view(), value_view(), options(), output_view()); }
 };
 
-std::vector<double> slice(const std::vector<float>& values, int64_t first, int64_t count) {
-  return {values.begin() + first, values.begin() + first + count};
-}
-
-// A score is a sum of D products: its rounding error grows like sqrt(D) of |q| |k| scale (Higham and Mary, 2019; 6
-// standard deviations). It moves a weight by that much, relatively, as do the roundings of exp and of the sums over n
-// keys. The output is a weighted mean of values, so it moves by twice that times the largest value.
-double tolerance(const std::vector<double>& query, const std::vector<double>& keys, size_t num_keys, double scale) {
-  double longest = 0;
-  for (size_t j = 0; j < num_keys; ++j) {
-    double products = 0;
-    for (size_t i = 0; i < query.size(); ++i) products += std::abs(query[i] * keys[j * query.size() + i]);
-    longest = std::max(longest, products);
-  }
-  const double score = 6 * std::sqrt(static_cast<double>(query.size()) + 2) * longest * std::abs(scale);
-  return 2 * (score + 6 * std::sqrt(static_cast<double>(num_keys)) + 4) * 0x1p-24;
-}
-
 void expect_row(const Tensors& t, int64_t batch, int64_t head, int64_t row) {
   const Case& c = t.shape;
   const int64_t key_head = batch * c.key_heads + head / (c.heads / c.key_heads);
   int64_t visible = c.key_lengths.empty() ? c.keys : c.key_lengths[static_cast<size_t>(batch)];
   if (c.causal) visible = std::min(visible, std::max<int64_t>(0, row + 1 + c.keys - c.queries));
   const int64_t index = (batch * c.heads + head) * c.queries + row;
-  const auto query = slice(t.query, index * c.head_dim, c.head_dim);
-  const auto keys = slice(t.key, key_head * c.keys * c.head_dim, visible * c.head_dim);
-  const auto values = slice(t.value, key_head * c.keys * c.value_dim, visible * c.value_dim);
-  const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
-  const auto n = static_cast<size_t>(visible);
-  const AttentionRow expected = attention_reference(query, keys, values, static_cast<size_t>(c.value_dim), scale);
-  const double relative = tolerance(query, keys, n, scale);
-  double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
-  for (int64_t i = 0; i < c.value_dim; ++i) {
-    ASSERT_NEAR(t.output[static_cast<size_t>(index * c.value_dim + i)], expected.output[static_cast<size_t>(i)],
-                relative * largest)
-        << "batch " << batch << " head " << head << " row " << row << " column " << i;
-  }
-  const float lse = t.lse[static_cast<size_t>(index)];
-  if (visible == 0) {
-    ASSERT_EQ(lse, -kInfinity);
-  } else {
-    ASSERT_NEAR(lse, expected.log_sum_exp, relative + 0x1p-23 * std::abs(expected.log_sum_exp));
-  }
+  const AttentionRowProblem problem{
+      .query = slice(t.query, index * c.head_dim, c.head_dim),
+      .keys = slice(t.key, key_head * c.keys * c.head_dim, visible * c.head_dim),
+      .values = slice(t.value, key_head * c.keys * c.value_dim, visible * c.value_dim),
+      .scale = c.scale != 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.head_dim)),
+  };
+  const float* output = t.output.data() + index * c.value_dim;
+  expect_attention_row(
+      problem, {batch, head, row, {output, static_cast<size_t>(c.value_dim)}, t.lse[static_cast<size_t>(index)]});
 }
 
 void expect_all_rows(const Tensors& t) {

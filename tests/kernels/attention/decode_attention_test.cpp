@@ -7,9 +7,9 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention/expect_attention_row.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
-#include "quincunx/kernels/attention/attention_reference.h"
 #include "quincunx/parallel/parallel_for.h"
 
 namespace qx::kernels {
@@ -123,23 +123,6 @@ struct Tensors {
   }
 };
 
-std::vector<double> slice(const std::vector<float>& values, int64_t first, int64_t count) {
-  return {values.begin() + first, values.begin() + first + count};
-}
-
-// As derived in attention_test.cpp; joining s runs adds a rounding and a factor each. A half output is rounded once.
-double tolerance(const std::vector<double>& query, const std::vector<double>& keys, size_t num_keys, double scale) {
-  double longest = 0;
-  for (size_t j = 0; j < num_keys; ++j) {
-    double products = 0;
-    for (size_t i = 0; i < query.size(); ++i) products += std::abs(query[i] * keys[j * query.size() + i]);
-    longest = std::max(longest, products);
-  }
-  const double score = 6 * std::sqrt(static_cast<double>(query.size()) + 2) * longest * std::abs(scale);
-  const double runs = static_cast<double>(num_keys) / kDecodeSplitKeys + 1;
-  return 2 * (score + 6 * std::sqrt(static_cast<double>(num_keys)) + 4 + 3 * runs) * 0x1p-24;
-}
-
 double rounding_of(DType dtype) { return dtype == DType::kFloat32 ? 0 : dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-11; }
 
 void expect_row(const Tensors& t, int64_t item, int64_t head, int64_t token) {
@@ -147,26 +130,18 @@ void expect_row(const Tensors& t, int64_t item, int64_t head, int64_t token) {
   const int64_t key_head = item * c.key_heads + head / (c.heads / c.key_heads);
   const int64_t visible = std::clamp<int64_t>(c.length(item) - c.tokens + 1 + token, 0, c.length(item));
   const int64_t index = (item * c.heads + head) * c.tokens + token;
-  const auto query = slice(t.query.values, index * c.head_dim, c.head_dim);
-  const auto keys = slice(t.key.values, key_head * c.capacity * c.head_dim, visible * c.head_dim);
-  const auto values = slice(t.value.values, key_head * c.capacity * c.value_dim, visible * c.value_dim);
-  const double scale = c.scale != 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
-  const AttentionRow expected = attention_reference(query, keys, values, static_cast<size_t>(c.value_dim), scale);
-  const double relative = tolerance(query, keys, static_cast<size_t>(visible), scale);
-  double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
-  for (int64_t i = 0; i < c.value_dim; ++i) {
-    const double value = expected.output[static_cast<size_t>(i)];
-    ASSERT_NEAR(t.output.values[static_cast<size_t>(index * c.value_dim + i)], value,
-                relative * largest + rounding_of(c.query_dtype) * std::abs(value) + 0x1p-25)
-        << "item " << item << " head " << head << " token " << token << " column " << i;
-  }
-  const float lse = t.lse[static_cast<size_t>(index)];
-  if (visible == 0) {
-    ASSERT_EQ(lse, -kInfinity);
-  } else {
-    ASSERT_NEAR(lse, expected.log_sum_exp, relative + 0x1p-23 * std::abs(expected.log_sum_exp));
-  }
+  const AttentionRowProblem problem{
+      .query = slice(t.query.values, index * c.head_dim, c.head_dim),
+      .keys = slice(t.key.values, key_head * c.capacity * c.head_dim, visible * c.head_dim),
+      .values = slice(t.value.values, key_head * c.capacity * c.value_dim, visible * c.value_dim),
+      .scale = c.scale != 0 ? c.scale : 1 / std::sqrt(static_cast<double>(c.head_dim)),
+  };
+  const float* output = t.output.values.data() + index * c.value_dim;
+  // Joining runs adds a rounding and a factor each. A half output is rounded once.
+  const double runs = static_cast<double>(visible) / kDecodeSplitKeys + 1;
+  expect_attention_row(
+      problem, {item, head, token, {output, static_cast<size_t>(c.value_dim)}, t.lse[static_cast<size_t>(index)]},
+      {.of_weights = 3 * runs, .of_output = rounding_of(c.query_dtype), .of_small_outputs = 0x1p-25});
 }
 
 void expect_all_rows(const Tensors& t) {

@@ -10,9 +10,9 @@
 #include <random>
 #include <string>
 
+#include "kernels/attention/expect_attention_row.h"
 #include "kernels/dispatch_targets.h"
 #include "kernels/random_values.h"
-#include "quincunx/kernels/attention/attention_reference.h"
 #include "quincunx/kernels/block_sparse_attention/block_sparse_attention_reference.h"
 #include "quincunx/parallel/parallel_for.h"
 
@@ -93,19 +93,6 @@ std::vector<double> gather(const std::vector<float>& memory, int64_t first_row, 
   return result;
 }
 
-// As for dense attention: the rounding of a score, sqrt(D) of the sum of its products (6 standard deviations), moves a
-// weight by that much, and the mean of the values by twice that times the largest value.
-double tolerance(const std::vector<double>& query, const std::vector<double>& keys, size_t num_keys, double scale) {
-  double longest = 0;
-  for (size_t j = 0; j < num_keys; ++j) {
-    double products = 0;
-    for (size_t i = 0; i < query.size(); ++i) products += std::abs(query[i] * keys[j * query.size() + i]);
-    longest = std::max(longest, products);
-  }
-  const double score = 6 * std::sqrt(static_cast<double>(query.size()) + 2) * longest * scale;
-  return 2 * (score + 6 * std::sqrt(static_cast<double>(num_keys)) + 4) * 0x1p-24;
-}
-
 void expect_position(const Tensors& t, int64_t batch, int64_t head, int64_t position) {
   const Case& c = t.shape;
   const auto& starts = c.query_starts;
@@ -119,25 +106,15 @@ void expect_position(const Tensors& t, int64_t batch, int64_t head, int64_t posi
   for (int64_t& row : rows) row = row_at(t.key_order, row);
   const int64_t index = (batch * c.heads + head) * c.queries + row_at(t.query_order, position);
   const int64_t first_key = (batch * c.key_heads + head / (c.heads / c.key_heads)) * c.keys;
-  const auto query = gather(t.query, index, {0}, c.head_dim);
-  const auto keys = gather(t.key, first_key, rows, c.head_dim);
-  const auto values = gather(t.value, first_key, rows, c.value_dim);
-  const double scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
-  const auto expected = attention_reference(query, keys, values, static_cast<size_t>(c.value_dim), scale);
-  const double relative = tolerance(query, keys, rows.size(), scale);
-  double largest = 0;
-  for (const double value : values) largest = std::max(largest, std::abs(value));
-  for (int64_t i = 0; i < c.value_dim; ++i) {
-    ASSERT_NEAR(t.output[static_cast<size_t>(index * c.value_dim + i)], expected.output[static_cast<size_t>(i)],
-                relative * largest)
-        << "batch " << batch << " head " << head << " position " << position << " column " << i;
-  }
-  const float lse = t.lse[static_cast<size_t>(index)];
-  if (rows.empty()) {
-    ASSERT_EQ(lse, -kInfinity);
-  } else {
-    ASSERT_NEAR(lse, expected.log_sum_exp, relative + 0x1p-23 * std::abs(expected.log_sum_exp));
-  }
+  const AttentionRowProblem problem{
+      .query = gather(t.query, index, {0}, c.head_dim),
+      .keys = gather(t.key, first_key, rows, c.head_dim),
+      .values = gather(t.value, first_key, rows, c.value_dim),
+      .scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),
+  };
+  const float* output = t.output.data() + index * c.value_dim;
+  expect_attention_row(
+      problem, {batch, head, position, {output, static_cast<size_t>(c.value_dim)}, t.lse[static_cast<size_t>(index)]});
 }
 
 void expect_all(const Tensors& t) {

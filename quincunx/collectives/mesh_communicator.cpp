@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/call_checks.h"
 #include "quincunx/collectives/transport/shared_arena.h"
 
@@ -14,11 +15,8 @@ using std::chrono::milliseconds;
 // Longer waits than this would overflow the clock.
 constexpr milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
-uint64_t hash_text(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash | 1;  // 0 means all groups
-}
+// 0 means all groups.
+uint64_t group_id_of(const std::string& name) { return fnv1a(name) | 1; }
 
 // The first error of several checks.
 template <typename... Checks>
@@ -50,7 +48,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Options& option
   QX_ASSIGN_OR_RETURN(std::shared_ptr<Mesh> mesh, Mesh::start(options, std::move(store)));
   std::vector<int> members(static_cast<size_t>(options.world_size));
   for (int r = 0; r < options.world_size; ++r) members[static_cast<size_t>(r)] = r;
-  const uint64_t id = hash_text(options.group_name + "/" + options.generation);
+  const uint64_t id = group_id_of(options.group_name + "/" + options.generation);
   return std::shared_ptr<Communicator>(new MeshCommunicator(options, std::move(mesh), id, std::move(members)));
 }
 
@@ -161,7 +159,7 @@ Result<std::shared_ptr<Communicator>> MeshCommunicator::split(std::span<const in
     Engine::Guard guard(*engine_);
     nth = num_splits_[key]++;
   }
-  const uint64_t id = hash_text(std::to_string(group_->id()) + "/" + key + "/" + std::to_string(nth));
+  const uint64_t id = group_id_of(std::to_string(group_->id()) + "/" + key + "/" + std::to_string(nth));
   return std::shared_ptr<Communicator>(new MeshCommunicator(options, mesh_, id, std::move(world_ranks)));
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/kernels/newton_schulz/newton_schulz.h"
 
 namespace qx::planning {
@@ -201,14 +202,16 @@ Status fill_buckets(MuonPlan& plan, const std::vector<size_t>& order) {
   return ok_status();
 }
 
-class Fnv1a {
+class PlanHash {
  public:
   void add(int64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<uint8_t>(static_cast<uint64_t>(value) >> shift));
+    char bytes[sizeof(value)];
+    for (size_t i = 0; i < sizeof(value); ++i) bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+    hash_ = fnv1a({bytes, sizeof(bytes)}, hash_);
   }
   void add(const std::string& text) {
     add(static_cast<int64_t>(text.size()));
-    for (const char c : text) add_byte(static_cast<uint8_t>(c));
+    hash_ = fnv1a(text, hash_);
   }
   void add(const MuonTensor& tensor) {
     add(tensor.name);
@@ -225,8 +228,7 @@ class Fnv1a {
   uint64_t value() const { return hash_; }
 
  private:
-  void add_byte(uint8_t byte) { hash_ = (hash_ ^ byte) * 0x100000001b3ULL; }
-  uint64_t hash_ = 0xcbf29ce484222325ULL;
+  uint64_t hash_ = kEmptyFnv1a;
 };
 
 }  // namespace
@@ -239,20 +241,20 @@ double MuonPlan::imbalance() const {
 }
 
 uint64_t MuonPlan::hash() const {
-  Fnv1a fnv;
-  for (const int64_t value : {options.num_ranks, options.memory_cap_bytes, options.num_threads}) fnv.add(value);
-  for (const MuonTensor& tensor : tensors) fnv.add(tensor);
+  PlanHash hash;
+  for (const int64_t value : {options.num_ranks, options.memory_cap_bytes, options.num_threads}) hash.add(value);
+  for (const MuonTensor& tensor : tensors) hash.add(tensor);
   for (const MuonMatrix& matrix : matrices) {
-    fnv.add(matrix.owner);
-    fnv.add(matrix.bucket);
+    hash.add(matrix.owner);
+    hash.add(matrix.bucket);
   }
-  return fnv.value();
+  return hash.value();
 }
 
 uint64_t MuonPlan::tensor_hash(int64_t tensor) const {
-  Fnv1a fnv;
-  fnv.add(tensors[static_cast<size_t>(tensor)]);
-  return fnv.value();
+  PlanHash hash;
+  hash.add(tensors[static_cast<size_t>(tensor)]);
+  return hash.value();
 }
 
 Result<MuonPlan> make_muon_plan(std::vector<MuonTensor> tensors, const MuonPlanOptions& options) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/bootstrap/fork_registry.h"
 #include "quincunx/collectives/bootstrap/random_bits.h"
 
@@ -18,12 +19,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDrainTime{1000};
 // Addresses of other interfaces that are tried, at most: each takes a descriptor.
 constexpr size_t kMostInterfaces = 4;
-
-uint64_t hash_text(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // Threads of a library take no signals: they are the program's.
 std::unique_ptr<std::thread> start_thread(std::function<void()> body) {
@@ -51,7 +46,7 @@ Mesh::Mesh(const Options& options, std::shared_ptr<Store> store, RankRecord own)
       store_(std::move(store)),
       engine_(std::make_shared<Engine>(options.rank, options.world_size)),
       own_(std::move(own)),
-      job_id_(hash_text(options.group_name + "/" + options.generation)),
+      job_id_(fnv1a(options.group_name + "/" + options.generation)),
       instance_(random_bits()) {}
 
 // The last communicator may go in a callback of an operation, on a thread of the mesh, which must not end itself.
@@ -231,7 +226,7 @@ TreeOptions Mesh::tree_options() const {
   tree.rank = options_.rank;
   tree.world_size = options_.world_size;
   tree.job_id = job_id_;
-  tree.generation = hash_text(options_.generation) >> 1;  // the node takes 63 bits
+  tree.generation = fnv1a(options_.generation) >> 1;  // the node takes 63 bits
   tree.instance = instance_;
   tree.pid = own_.pid;
   tree.num_roots = default_num_roots(options_.world_size);

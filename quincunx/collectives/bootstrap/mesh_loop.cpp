@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/bootstrap/mesh.h"
 #include "quincunx/collectives/bootstrap/unix_name.h"
 
@@ -32,12 +33,10 @@ int num_allowed_cpus() {
 }
 
 std::string name_of_job(const std::string& identity, const Options& options) {
-  uint64_t hash = 0xcbf29ce484222325;
   const std::string text =
       identity + "\n" + options.group_name + "\n" + options.generation + "\n" + std::to_string(geteuid());
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   char name[32];
-  std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(hash));
+  std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(fnv1a(text)));
   return name;
 }
 

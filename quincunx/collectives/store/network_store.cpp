@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/store/store_connections.h"
 
 namespace qx::collectives {
@@ -10,12 +11,6 @@ namespace {
 
 // A rank that only leaves a value behind waits this long for rank 0 to come.
 constexpr std::chrono::milliseconds kSetLimit{std::chrono::minutes(30)};
-
-uint64_t hash_text(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
 
 // How often this process has opened the place, this time included.
 int count_opening(const std::string& place) {
@@ -47,7 +42,7 @@ Result<std::shared_ptr<NetworkStore>> NetworkStore::open(const Options& options)
   const std::string generation = options.generation.empty()
                                      ? "#" + std::to_string(count_opening(place + "/" + std::to_string(options.rank)))
                                      : options.generation;
-  const uint64_t job_id = hash_text(generation + "/" + std::to_string(options.world_size));
+  const uint64_t job_id = fnv1a(generation + "/" + std::to_string(options.world_size));
   auto connections = std::make_shared<StoreConnections>(options, job_id);
   QX_RETURN_IF_ERROR(connections->start());
   return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections), place + "/" + generation));

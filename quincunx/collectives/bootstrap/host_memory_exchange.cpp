@@ -14,47 +14,49 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{2};
 
-union Control {
-  cmsghdr header;
-  char bytes[CMSG_SPACE(sizeof(int))];
+// A message of one byte, with room for a descriptor beside it.
+class DescriptorMessage {
+ public:
+  DescriptorMessage() {
+    message_.msg_iov = &piece_;
+    message_.msg_iovlen = 1;
+    message_.msg_control = control_;
+    message_.msg_controllen = sizeof(control_);
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
+  msghdr& message() { return message_; }
+
+ private:
+  char byte_ = 1;
+  iovec piece_{&byte_, 1};
+  alignas(cmsghdr) char control_[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message_{};
 };
 
 bool send_descriptor(const Socket& socket, int descriptor) {
-  char byte = 1;
-  iovec piece{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  DescriptorMessage carrier;
+  cmsghdr* header = CMSG_FIRSTHDR(&carrier.message());
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  return sendmsg(socket.fd(), &message, MSG_NOSIGNAL) == 1;
+  return sendmsg(socket.fd(), &carrier.message(), MSG_NOSIGNAL) == 1;
 }
 
 // kNotFound where nothing has come.
 Result<Socket> receive_descriptor(const Socket& socket) {
-  char byte = 0;
-  iovec piece{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
-  const ssize_t got = recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC);
+  DescriptorMessage carrier;
+  const ssize_t got = recvmsg(socket.fd(), &carrier.message(), MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return not_found("nothing has come");
-  const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&carrier.message()) : nullptr;
   std::vector<Socket> descriptors;
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
     // Where one is expected, the alignment leaves room for a second.
     for (size_t at = CMSG_LEN(0); at + sizeof(int) <= header->cmsg_len; at += sizeof(int)) {
       int descriptor = -1;
-      std::memcpy(&descriptor, control.bytes + at, sizeof(int));
+      std::memcpy(&descriptor, reinterpret_cast<const char*>(header) + at, sizeof(int));
       descriptors.emplace_back(descriptor);
     }
   }

@@ -151,16 +151,7 @@ TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
   run_processes(job(2), [](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 1) {
-      const pid_t self = getpid();
-      if (fork() == 0) {  // wakes the stopped process when the test is over
-        std::this_thread::sleep_for(milliseconds(1500));
-        kill(self, SIGCONT);
-        _exit(0);
-      }
-      kill(self, SIGSTOP);
-      return;
-    }
+    if (rank == 1) return stop_this_process(milliseconds(1500));
     std::vector<float> data(100, 1.0f);
     require_contains(group->all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(600))->wait(),
                      StatusCode::kDeadlineExceeded, {"rank 1 (not entered"});

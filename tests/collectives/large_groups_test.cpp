@@ -100,16 +100,7 @@ TEST_P(LargeGroups, AStoppedRankIsNamedAtTheDeadline) {
   run_processes(job(10), [](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 4) {
-      const pid_t self = getpid();
-      if (fork() == 0) {  // wakes the stopped process when the test is over
-        std::this_thread::sleep_for(milliseconds(2500));
-        kill(self, SIGCONT);
-        _exit(0);
-      }
-      kill(self, SIGSTOP);
-      return;
-    }
+    if (rank == 4) return stop_this_process(milliseconds(2500));
     const auto start = Clock::now();
     const Status status = group->barrier(milliseconds(600))->wait();
     require_contains(status, StatusCode::kDeadlineExceeded, {"barrier #1", "rank 4 (", "does not answer"});

@@ -77,6 +77,17 @@ inline std::shared_ptr<Communicator> connect(const Job& job, int rank) {
   return *communicator;
 }
 
+// Another process wakes it after that time, when its test should be over.
+inline void stop_this_process(milliseconds time) {
+  const pid_t self = getpid();
+  if (fork() == 0) {
+    std::this_thread::sleep_for(time);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  kill(self, SIGSTOP);
+}
+
 using RankBody = std::function<void(const Job& job, int rank)>;
 
 // Forks one process a rank. `expected[r]` is the exit status, or the negated signal, that rank r must end with; 0 where

@@ -9,9 +9,10 @@ import pathlib
 import subprocess
 import tempfile
 
-from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
+
+from .programs import find_program
 
 NUM_CASES = 200
 _PROGRAM = "collectives_fault_cases_test"
@@ -20,8 +21,6 @@ _LIMIT_S = 900
 
 def run_cases(program: pathlib.Path, num_cases: int) -> list[dict]:
     """What each survivor was told: `seed`, `rank`, `problem` (empty where all is right), `delay_s`, `message`."""
-    if not program.exists():
-        raise RuntimeError(f"there is no {program.name} in {program.parent}; build it with `make build`")
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         chosen = {"QX_FAULT_CASES": f"0-{num_cases - 1}", "QX_FAULT_REPORT": str(report)}
@@ -43,7 +42,7 @@ def summarise(reports: list[dict]) -> tuple[int, int, float]:
 
 
 def measure_faults(context: Context) -> list[Measurement]:
-    reports = run_cases(library_directory().parent / "bin" / _PROGRAM, NUM_CASES)
+    reports = run_cases(find_program(_PROGRAM), NUM_CASES)
     num_right, num_cases, delay_s = summarise(reports)
     rank_sets = Measurement(
         "faults_rank_sets",

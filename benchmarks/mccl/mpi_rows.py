@@ -5,7 +5,6 @@ import json
 import subprocess
 
 import torch
-from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.rounds import Rounds, slowest
 from quincunx.cli.bench.row import Measurement
@@ -13,6 +12,7 @@ from quincunx.cli.bench.row import Measurement
 from . import collective_rows
 from .groups import connect, in_step
 from .mpi import MPIS, MpiJob
+from .programs import find_program
 
 _RANKS = 2
 _MIB = 1 << 20
@@ -55,9 +55,7 @@ def measure_against_mpi(context: Context) -> list[Measurement]:
 
 def measure_cpp(context: Context) -> list[Measurement]:
     """The C++ program, which forks its second rank itself."""
-    program = library_directory().parent / "bin" / _PROGRAM
-    if not program.exists():
-        raise RuntimeError(f"there is no {program}; it is built with QX_BUILD_BENCHMARKS")
+    program = find_program(_PROGRAM)
     result = subprocess.run(
         [
             program,

@@ -4,9 +4,10 @@ import json
 import subprocess
 import time
 
-from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
+
+from .programs import find_program
 
 NUM_RANKS = 100_000
 NUM_VIRTUAL_RANKS = 4096
@@ -17,7 +18,7 @@ _CORES = 2
 
 def plan(*arguments: str) -> tuple[float, dict]:
     """Seconds of the whole command, and what it prints."""
-    program = library_directory().parent / "bin" / "qx"
+    program = find_program("qx")
     start = time.perf_counter()
     command = [program, "plan", "comm", "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S)

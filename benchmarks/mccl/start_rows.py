@@ -13,9 +13,10 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from quincunx._library import library_directory
 from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
+
+from .programs import find_program
 
 NUM_RANKS = 64
 _LIMIT_S = 120
@@ -28,9 +29,7 @@ _DEAD_RESOLVER = "nameserver 192.0.2.1\n"
 
 def run_program(name: str, num_ranks: int, *, dead_resolver: pathlib.Path | None = None) -> dict:
     """The report of one run. RuntimeError where it failed."""
-    program = library_directory().parent / "bin" / name
-    if not program.exists():
-        raise RuntimeError(f"there is no {program.name} in {program.parent}; build it with `make build`")
+    program = find_program(name)
     command = [program, "--ranks", str(num_ranks)]
     prepare = None if dead_resolver is None else lambda: _use_resolver(dead_resolver)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, preexec_fn=prepare)

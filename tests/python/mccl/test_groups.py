@@ -3,28 +3,14 @@
 import datetime
 import os
 import signal
-import socket
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # Registers the backend "fake".
+from mccl.ranks import SECONDS, free_port, sum_of_ranks
 from quincunx import mccl
-
-SECONDS = datetime.timedelta(seconds=20)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def sum_of_ranks() -> float:
-    x = torch.tensor([dist.get_rank() + 1.0])
-    dist.all_reduce(x)
-    return x.item()
 
 
 def descriptors() -> set[str]:

@@ -1,30 +1,15 @@
 """After a failure: abort, and a new group of the ranks that are left, in the same processes."""
 
-import datetime
 import os
 import signal
-import socket
 import threading
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from mccl.ranks import SECONDS, free_port, sum_of_ranks
 from quincunx import mccl
-
-SECONDS = datetime.timedelta(seconds=20)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def sum_of_ranks(group=None) -> float:
-    x = torch.tensor([dist.get_rank() + 1.0])
-    dist.all_reduce(x, group=group)
-    return x.item()
 
 
 def count() -> tuple[int, int]:

@@ -1,0 +1,22 @@
+"""What the ranks of several tests do alike."""
+
+import datetime
+import socket
+
+import torch
+import torch.distributed as dist
+
+SECONDS = datetime.timedelta(seconds=20)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def sum_of_ranks(group: dist.ProcessGroup | None = None) -> float:
+    """The sum of global rank + 1 over the members."""
+    x = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(x, group=group)
+    return x.item()

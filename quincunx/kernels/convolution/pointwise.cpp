@@ -18,14 +18,39 @@ bool reads_no_padding(const ConvolutionProblem& problem) {
   return true;
 }
 
-bool reads_even_pixels(const ConvolutionProblem& problem) {
-  return problem.num_taps() == 1 && problem.groups == 1 && !problem.transposed && reads_no_padding(problem) &&
-         even_step(problem.input_layout, problem.out, problem.stride) != 0;
+bool has_plain_pixels(const ConvolutionProblem& problem) {
+  return problem.num_taps() == 1 && problem.groups == 1 && !problem.transposed && reads_no_padding(problem);
 }
+
+// The pixels of `sizes` are evenly apart in the input, the output and the residual.
+bool are_even(const ConvolutionProblem& problem, const SpatialSizes& sizes) {
+  const ConvolutionEpilogue& epilogue = problem.epilogue;
+  return even_step(problem.input_layout, sizes, problem.stride) != 0 &&
+         even_step(problem.output_layout, sizes, kEach) != 0 &&
+         (epilogue.residual == nullptr || even_step(epilogue.residual_layout, sizes, kEach) != 0);
+}
+
+SpatialSizes frame_of(const ConvolutionProblem& problem) { return {1, problem.out[1], problem.out[2]}; }
 
 // Where channels are apart, a dense copy takes the place of the output or residual.
 bool is_even_or_copied(const ImageLayout& layout, const ConvolutionProblem& problem) {
-  return !has_adjacent_channels(layout, problem.out_channels) || even_step(layout, problem.out, kEach) != 0;
+  return !has_adjacent_channels(layout, problem.out_channels) || even_step(layout, frame_of(problem), kEach) != 0;
+}
+
+// Lets `product` begin with an image or, where `by_frames`, with a frame.
+void move_to(MatrixProduct& product, const ConvolutionProblem& problem, int64_t index, bool by_frames) {
+  const int64_t frames = by_frames ? problem.out[0] : 1;
+  const int64_t image = index / frames;
+  const int64_t frame = index % frames;
+  const auto offset = [&](const ImageLayout& layout, int64_t frame_stride) {
+    return image * layout.image_stride + frame * frame_stride;
+  };
+  const ImageLayout& residual = problem.epilogue.residual_layout;
+  product.a.data = problem.input + offset(problem.input_layout, problem.input_layout.strides[0] * problem.stride[0]);
+  product.c = problem.output + offset(problem.output_layout, problem.output_layout.strides[0]);
+  if (problem.epilogue.residual != nullptr) {
+    product.epilogue.residual = problem.epilogue.residual + offset(residual, residual.strides[0]);
+  }
 }
 
 }  // namespace
@@ -36,6 +61,8 @@ int64_t even_step(const ImageLayout& layout, const SpatialSizes& sizes, const Sp
   for (int i = kMaxSpatialDims - 1; i >= 0; --i) {
     if (sizes[i] == 1) continue;
     const int64_t own = layout.strides[i] * stride[i];
+    // An expanded view repeats pixels.
+    if (own == 0) return 0;
     if (step == 0) step = expected = own;
     if (own != expected) return 0;
     expected *= sizes[i];
@@ -57,16 +84,15 @@ std::optional<Activation> product_activation(ConvolutionActivation activation) {
 }
 
 bool has_even_pixels(const ConvolutionProblem& problem) {
-  const ConvolutionEpilogue& epilogue = problem.epilogue;
-  return reads_even_pixels(problem) && even_step(problem.output_layout, problem.out, kEach) != 0 &&
-         (epilogue.residual == nullptr || even_step(epilogue.residual_layout, problem.out, kEach) != 0);
+  return has_plain_pixels(problem) && are_even(problem, problem.out);
 }
 
 bool is_pointwise(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
-  if (!reads_even_pixels(problem) || problem.out[1] * problem.out[2] > kMaxProductPixels) return false;
+  if (!has_plain_pixels(problem) || problem.out[1] * problem.out[2] > kMaxProductPixels) return false;
   if (epilogue.scale != nullptr || !product_activation(epilogue.activation).has_value()) return false;
   if (!has_adjacent_channels(problem.input_layout, problem.in_channels) ||
+      even_step(problem.input_layout, frame_of(problem), problem.stride) == 0 ||
       !is_even_or_copied(problem.output_layout, problem)) {
     return false;
   }
@@ -78,33 +104,34 @@ bool is_pointwise(const ConvolutionProblem& problem) {
 void convolve_pointwise(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
   const ImageLayout& residual = epilogue.residual_layout;
+  const bool by_frames = !are_even(problem, problem.out);
+  const SpatialSizes sizes = by_frames ? frame_of(problem) : problem.out;
   MatrixProduct product;
-  product.a = {problem.input, even_step(problem.input_layout, problem.out, problem.stride), 1};
-  product.rows = problem.out_pixels();
+  product.a = {problem.input, even_step(problem.input_layout, sizes, problem.stride), 1};
+  product.rows = sizes[0] * sizes[1] * sizes[2];
   product.inner = problem.in_channels;
   product.packed_b = problem.weight;
   product.columns = problem.out_channels;
   product.c = problem.output;
-  product.c_row_stride = even_step(problem.output_layout, problem.out, kEach);
+  product.c_row_stride = even_step(problem.output_layout, sizes, kEach);
   product.epilogue.bias = epilogue.bias;
   product.epilogue.activation = *product_activation(epilogue.activation);
   if (epilogue.residual != nullptr) {
     product.epilogue.residual = epilogue.residual;
-    product.epilogue.residual_row_stride = even_step(residual, problem.out, kEach);
+    product.epilogue.residual_row_stride = even_step(residual, sizes, kEach);
   }
   const auto joins = [&](const ImageLayout& layout, int64_t step) {
     return layout.image_stride == step * product.rows;
   };
   // Images of equal steps are one product: their weights are read once.
-  const bool is_one = joins(problem.input_layout, product.a.row_stride) &&
+  const bool is_one = !by_frames && joins(problem.input_layout, product.a.row_stride) &&
                       joins(problem.output_layout, product.c_row_stride) &&
                       (epilogue.residual == nullptr || joins(residual, product.epilogue.residual_row_stride));
   if (is_one) product.rows *= problem.images;
-  for (int64_t image = 0; image < (is_one ? 1 : problem.images); ++image) {
+  const int64_t num_products = is_one ? 1 : problem.images * (by_frames ? problem.out[0] : 1);
+  for (int64_t i = 0; i < num_products; ++i) {
+    move_to(product, problem, i, by_frames);
     multiply(product);
-    product.a.data += problem.input_layout.image_stride;
-    product.c += problem.output_layout.image_stride;
-    if (epilogue.residual != nullptr) product.epilogue.residual += residual.image_stride;
   }
 }
 

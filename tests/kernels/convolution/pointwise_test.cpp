@@ -73,5 +73,92 @@ TEST(Pointwise, GivesTheSameBitsForAnImageAndABatch) {
   });
 }
 
+// Frames of a video with adjacent channels whose planes do not join, and what each of them takes.
+struct ApartFrames {
+  static constexpr int64_t kFrames = 4, kPixels = 6, kIn = 70, kOut = 50;
+  static TensorView view(std::vector<float>& values, int64_t images, int64_t channels, int64_t frames) {
+    const int64_t frame = kPixels * channels * 2 + 3;
+    return strided_view(values.data(), DType::kFloat32, {images, channels, frames, 2, 3},
+                        {frame * kFrames, 1, frame, 3 * channels, channels});
+  }
+  static std::vector<float> room(int64_t images, int64_t channels) {
+    return std::vector<float>(static_cast<size_t>(images * kFrames * (kPixels * channels * 2 + 3)), 7.0f);
+  }
+};
+
+TEST(Pointwise, FramesThatAreApartGiveTheBitsOfEachAlone) {
+  using F = ApartFrames;
+  for_each_dispatch_target([] {
+    for (const bool input_apart : {true, false}) {
+      SCOPED_TRACE(input_apart ? "frames of the input are apart" : "frames of output and residual are apart");
+      RandomConvolution test({{2, F::kIn, F::kFrames, 2, 3}, F::kOut, {1, 1, 1}, {}, true});
+      const TensorView bias = test.channel_values();
+      test.options.bias = &bias;
+      test.options.activation = ConvolutionActivation::kSilu;
+      const PackedConvolutionWeight packed = test.pack();
+      std::vector<float> input = normal_values(static_cast<int64_t>(F::room(2, F::kIn).size()), 5);
+      std::vector<float> output = F::room(2, F::kOut);
+      std::vector<float> residual = normal_values(static_cast<int64_t>(output.size()), 6);
+      const TensorView x = input_apart ? F::view(input, 2, F::kIn, F::kFrames) : test.input();
+      const TensorView y = input_apart ? test.output() : F::view(output, 2, F::kOut, F::kFrames);
+      const TensorView z = input_apart ? test.residual() : F::view(residual, 2, F::kOut, F::kFrames);
+      test.options.residual = &z;
+      EXPECT_TRUE(is_pointwise(checked_problem(x, packed, y, test.options).value()));
+      ASSERT_TRUE(convolution(x, packed, y, test.options).ok());
+      for (int64_t image = 0; image < 2; ++image) {
+        for (int64_t frame = 0; frame < F::kFrames; ++frame) {
+          const auto part = [&](const TensorView& view) {
+            return view.slice(0, image, image + 1).value().slice(2, frame, frame + 1).value();
+          };
+          std::vector<float> alone(F::kPixels * F::kOut), whole(alone.size());
+          const std::vector<int64_t> shape{1, F::kOut, 1, 2, 3};
+          const TensorView single = strided_view(alone.data(), DType::kFloat32, shape, strides_of(shape, true));
+          const TensorView copied = strided_view(whole.data(), DType::kFloat32, shape, strides_of(shape, true));
+          const TensorView added = part(z);
+          ConvolutionOptions options = test.options;
+          options.residual = &added;
+          ASSERT_TRUE(convolution(part(x), packed, single, options).ok());
+          ASSERT_TRUE(next_frames(nullptr, part(y), copied).ok());
+          EXPECT_EQ(whole, alone) << "image " << image << ", frame " << frame;
+        }
+      }
+    }
+  });
+}
+
+TEST(Pointwise, RepeatedPixelsHaveNoStep) {
+  ImageLayout layout;
+  for (const SpatialSizes& strides : {SpatialSizes{0, 32, 8}, {32, 0, 8}, {32, 8, 0}}) {
+    layout.strides = strides;
+    EXPECT_EQ(even_step(layout, {2, 4, 4}, {1, 1, 1}), 0);
+  }
+  EXPECT_EQ(even_step(layout, {1, 4, 1}, {1, 2, 1}), 16);
+}
+
+TEST(Pointwise, ReadsExpandedImages) {
+  for_each_dispatch_target([] {
+    for (const int64_t channels : {8, 70}) {
+      for (const int64_t height : {4, 8}) {  // few pixels and many
+        RandomConvolution test({{1, channels, height, 4}, 20, {1, 1}, {}, true});
+        const TensorView column = strided_view(test.input_values().data(), DType::kFloat32, {1, channels, height, 4},
+                                               {channels * height, 1, channels, 0});
+        ASSERT_TRUE(convolution(column, test.pack(), test.output(), test.options).ok());
+        const std::vector<float> expanded = test.output_values();
+        // The same pixels as they would lie without repetition.
+        std::vector<float>& values = test.input_values();
+        const std::vector<float> pixels(values.begin(), values.begin() + channels * height);
+        for (int64_t y = 0; y < height; ++y) {
+          for (int64_t i = 0; i < 4 * channels; ++i) {
+            values[static_cast<size_t>(y * 4 * channels + i)] =
+                pixels[static_cast<size_t>(y * channels + i % channels)];
+          }
+        }
+        test.expect_equals_reference();
+        for (size_t i = 0; i < expanded.size(); ++i) ASSERT_NEAR(expanded[i], test.output_values()[i], 1e-4f);
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace qx::kernels

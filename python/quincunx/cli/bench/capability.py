@@ -2,18 +2,20 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from .demand import Demand
+from .load import LoadMeter
 from .peak import PeakMeter
 from .rounds import Rounds
-from .row import Measurement, Row, judge, missing_row
+from .row import MOST_DISPLACED, Measurement, Row, Surroundings, Verdict, judge, missing_row
 from .workers import Workers
 
 MAX_ATTEMPTS = 3
-# A quick run waits for a free machine and repeats disturbed rows only in its first minutes.
+# A quick run waits for a quiet machine and repeats disturbed rows only in its first minutes.
 _QUICK_PATIENCE_SECONDS = 180.0
 
 
@@ -86,36 +88,58 @@ def check_complete(capability: Capability, demands: dict[str, Demand]) -> None:
             raise ValueError(f"{capability.name}: {', '.join(ids)} {what}")
 
 
-def _take(task: Task, context: Context, meter: PeakMeter) -> tuple[Sequence[Measurement], bool]:
-    """Repeats a measurement before or after which the machine was busy; returns the last one and if it was so again."""
+@dataclasses.dataclass(frozen=True)
+class Meters:
+    """What is read around each row."""
+
+    peak: PeakMeter
+    load: LoadMeter
+    num_cores: int = dataclasses.field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+    def spare_cores(self, task: Task) -> int:
+        return max(0, self.num_cores - task.cores)
+
+
+def _take(task: Task, context: Context, meters: Meters) -> tuple[Sequence[Measurement], Surroundings | None]:
     if task.cores == 0:
-        return task.measure(context), False
-    for _ in range(MAX_ATTEMPTS):
-        was_free = meter.wait_until_free(task.cores) if context.is_patient else meter.is_free(task.cores)
-        measurements = task.measure(context)
-        if was_free and meter.is_free(task.cores):
-            return measurements, False
-        if not context.is_patient:
-            break
-    return measurements, True
+        return task.measure(context), None
+    before, start = meters.peak.part_of_best(task.cores), meters.load.start()
+    measurements = task.measure(context)
+    others = meters.load.since(start)
+    displaced = max(0.0, others - meters.spare_cores(task)) / task.cores
+    peak = min(before, meters.peak.part_of_best(task.cores))
+    return measurements, Surroundings(others / task.cores, displaced, peak)
+
+
+def _attempt(
+    capability: Capability, task: Task, demands: dict[str, Demand], context: Context, meters: Meters
+) -> list[Row]:
+    measurements, surroundings = _take(task, context, meters)
+    rows = []
+    for measurement in measurements:
+        demand = demands.get(measurement.id)
+        applies = demand is not None and demand.threads == measurement.threads
+        rows.append(judge(capability.name, measurement, demand if applies else None, surroundings=surroundings))
+    return rows
 
 
 def _rows_of_task(
-    capability: Capability, task: Task, demands: dict[str, Demand], context: Context, meter: PeakMeter
+    capability: Capability, task: Task, demands: dict[str, Demand], context: Context, meters: Meters
 ) -> list[Row]:
+    """Repeats a measurement that was disturbed."""
     try:
-        measurements, is_disturbed = _take(task, context, meter)
+        rows = _attempt(capability, task, demands, context, meters)
+        for _ in range(MAX_ATTEMPTS - 1):
+            if not context.is_patient or all(row.verdict != Verdict.DISTURBED for row in rows):
+                break
+            meters.load.wait_until_quiet(meters.spare_cores(task) + MOST_DISPLACED * task.cores)
+            rows = _attempt(capability, task, demands, context, meters)
+        return rows
     except Exception as error:  # One row that fails must not cost the others: it counts as missed, with the reason.
         context.close()
         reason = f"{type(error).__name__}: {error}"
         owed = [demands[row_id] for row_id in task.ids if row_id in demands]
         return [missing_row(demand, reason) for demand in owed if demand.threads == task.threads]
-    rows = []
-    for measurement in measurements:
-        demand = demands.get(measurement.id)
-        applies = demand is not None and demand.threads == measurement.threads
-        rows.append(judge(capability.name, measurement, demand if applies else None, is_disturbed=is_disturbed))
-    return rows
 
 
 def _applicable(demands: dict[str, Demand], cpu_flags: Sequence[str]) -> dict[str, Demand]:
@@ -126,7 +150,7 @@ def measure_all(
     capability: Capability,
     demands: dict[str, Demand],
     context: Context,
-    meter: PeakMeter,
+    meters: Meters,
     *,
     cpu_flags: Sequence[str] = (),
 ) -> Iterator[Row]:
@@ -136,7 +160,7 @@ def measure_all(
     answered: set[str] = set()
     with contextlib.closing(context):
         for task in capability.tasks:
-            for row in _rows_of_task(capability, task, demands, context, meter):
+            for row in _rows_of_task(capability, task, demands, context, meters):
                 answered.add(row.id)
                 yield row
     for row_id, demand in demands.items():

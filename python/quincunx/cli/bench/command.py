@@ -1,6 +1,8 @@
 """The command line of `qx bench`."""
 
 import argparse
+import dataclasses
+import fnmatch
 import importlib
 import importlib.util
 import pathlib
@@ -8,9 +10,11 @@ import shlex
 import sys
 import time
 
-from .capability import Capability, Context, measure_all
-from .demand import Demand, load_demands
-from .display import cells, print_table, summary
+from .capability import Capability, Context, Meters, measure_all
+from .demand import load_demands
+from .display import HEADINGS, cells, print_table, summary
+from .instruction_set import LEVELS, restrict_to
+from .load import LoadMeter
 from .machine import cpu_flags, describe
 from .peak import PeakMeter, load_reader
 from .results import check_writable, write_json, write_markdown
@@ -30,6 +34,8 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     known = ", ".join(CAPABILITIES)
     parser.add_argument("capability", metavar="CAPABILITY", help=f"{known}, or all")
     parser.add_argument("--quick", action="store_true", help="every row, fewer repeats: at most ten minutes")
+    parser.add_argument("--only", metavar="PATTERN", help="rows whose id matches, such as 'gemm_1x*'")
+    parser.add_argument("--instruction-set", metavar="NAME", help=f"ours on {' or '.join(LEVELS)} alone")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write one object a row")
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="write into a Markdown page")
     parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="draw the kernels under the machine's limits")
@@ -38,6 +44,10 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
         raise ValueError(f"unknown capability '{options.capability}', expected {known} or all")
     if options.html is not None and options.capability not in ("kernels", "all"):
         raise ValueError(f"--html: expected the capability kernels or all, got {options.capability}")
+    if options.instruction_set not in (None, *LEVELS):
+        raise ValueError(f"--instruction-set: expected {' or '.join(LEVELS)}, got '{options.instruction_set}'")
+    if options.results is not None and (options.only or options.instruction_set):
+        raise ValueError("--results: expected all rows with every instruction set, got --only or --instruction-set")
     for option, path in (("--json", options.json), ("--results", options.results), ("--html", options.html)):
         if path is not None:
             check_writable(option, path)
@@ -59,19 +69,35 @@ def load_capability(name: str, checkout: pathlib.Path) -> Capability:
     return importlib.import_module(f"benchmarks.{name}").CAPABILITY
 
 
-def _run(names: list[str], checkout: pathlib.Path, demands: dict[str, dict[str, Demand]], quick: bool) -> list[Row]:
+def only(pattern: str, capability: Capability) -> Capability:
+    """The tasks that answer a row whose id matches. ValueError where there is none."""
+    tasks = tuple(task for task in capability.tasks if fnmatch.filter(task.ids, pattern))
+    unmeasured = {row_id: why for row_id, why in capability.unmeasured.items() if fnmatch.fnmatchcase(row_id, pattern)}
+    if not tasks and not unmeasured:
+        raise ValueError(f"--only: no row of {capability.name} matches '{pattern}'")
+    return dataclasses.replace(capability, tasks=tasks, unmeasured=unmeasured)
+
+
+def _run(names: list[str], checkout: pathlib.Path, options: argparse.Namespace) -> list[Row]:
+    demands = load_demands(checkout / "benchmarks" / "demands.toml")
     capabilities = [load_capability(name, checkout) for name in names]
     for capability in capabilities:
         capability.check_ready(checkout)
-    meter = PeakMeter(load_reader(checkout))
+    if options.instruction_set is not None:
+        restrict_to(options.instruction_set)
+    meters = Meters(PeakMeter(load_reader(checkout)), LoadMeter())
     rows: list[Row] = []
     for capability in capabilities:
-        context, start, own = Context(checkout, quick), time.monotonic(), []
+        context, start, own = Context(checkout, options.quick), time.monotonic(), []
         asked = demands.get(capability.name, {})
-        for row in measure_all(capability, asked, context, meter, cpu_flags=cpu_flags()):
+        if options.only is not None:
+            capability = only(options.only, capability)
+            asked = {row_id: demand for row_id, demand in asked.items() if fnmatch.fnmatchcase(row_id, options.only)}
+        for row in measure_all(capability, asked, context, meters, cpu_flags=cpu_flags()):
             own.append(row)
-            name, *_, verdict = cells(row)
-            print(f"[{time.monotonic() - start:4.0f} s] {capability.name}: {name}: {verdict}", flush=True)
+            shown = dict(zip(HEADINGS, cells(row), strict=True))
+            line = f"{shown['row']}, {row.threads} threads: {shown['ratio']} of {shown['demand']}, {row.verdict}"
+            print(f"[{time.monotonic() - start:4.0f} s] {capability.name}: {line}", flush=True)
         print_table(capability.name, own)
         rows += own
     return rows
@@ -79,7 +105,9 @@ def _run(names: list[str], checkout: pathlib.Path, demands: dict[str, dict[str, 
 
 def reproducing_command(options: argparse.Namespace) -> str:
     """What takes the same rows again; where the files of this run lie is nobody else's matter."""
-    return shlex.join(["qx", "bench", options.capability, *(["--quick"] if options.quick else [])])
+    level = ["--instruction-set", options.instruction_set] if options.instruction_set else []
+    chosen = ["--only", options.only] if options.only else []
+    return shlex.join(["qx", "bench", options.capability, *(["--quick"] if options.quick else []), *chosen, *level])
 
 
 def main(arguments: list[str]) -> int:
@@ -95,7 +123,7 @@ def main(arguments: list[str]) -> int:
             raise RuntimeError("the Python package rich is missing; install it with `pip install rich`")
         checkout = find_checkout(pathlib.Path.cwd())
         limits = read_limits(checkout) if options.html is not None else []
-        rows = _run(names, checkout, load_demands(checkout / "benchmarks" / "demands.toml"), options.quick)
+        rows = _run(names, checkout, options)
     except (RuntimeError, ValueError) as error:
         print(f"qx bench: {error}", file=sys.stderr)
         return _FAILED

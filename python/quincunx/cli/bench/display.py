@@ -14,7 +14,7 @@ _COLOURS = {
     Verdict.SHOWN: "",
 }
 _LOG_COLUMNS = 180
-HEADINGS = ("row", "threads", "ours", "peer", "unit", "ratio", "quartiles", "demand", "verdict")
+HEADINGS = ("row", "threads", "ours", "peer", "unit", "ratio", "quartiles", "demand", "others", "peak", "verdict")
 
 
 def number(value: float | None) -> str:
@@ -30,7 +30,9 @@ def cells(row: Row) -> list[str]:
     spread = f"{number(row.spread[0])} ... {number(row.spread[1])}" if row.spread else "-"
     demand = row.demand if isinstance(row.demand, str) else number(row.demand)
     shown = [str(row.threads), number(row.ours), peer, row.unit or "-", number(row.ratio), spread, demand]
-    return [row.name, *shown, str(row.verdict)]
+    around = row.surroundings
+    machine = [f"{around.others:.0%}" if around else "-", number(around.peak if around else None)]
+    return [row.name, *shown, *machine, str(row.verdict)]
 
 
 def summary(rows: Iterable[Row]) -> str:

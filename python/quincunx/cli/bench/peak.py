@@ -1,19 +1,14 @@
-"""The machine's fused multiply-adds a second, read around each row: it shows whether the machine was free."""
+"""The machine's fused multiply-adds a second, read around each row: it shows how fast the machine was just then."""
 
 import ctypes
 import pathlib
-import time
 from collections.abc import Callable
 
 from quincunx._library import library_directory
 
 _LIBRARY = "libquincunx_fma_peak.so"
-# Below this part of the best reading a row counts as disturbed.
-LEAST_PART_OF_BEST = 0.9
 _READING_SECONDS = 0.01
 _CALIBRATION_READINGS = 15
-_WAIT_SECONDS = 0.5
-_MAX_WAITS = 6
 
 # Threads -> GFLOP/s at this moment.
 Reader = Callable[[int], float]
@@ -40,23 +35,14 @@ def load_reader(checkout: pathlib.Path) -> Reader:
 class PeakMeter:
     """Remembers the best reading for each number of threads."""
 
-    def __init__(self, read: Reader, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, read: Reader) -> None:
         self._read = read
-        self._sleep = sleep
         self.best: dict[int, float] = {}
 
-    def is_free(self, threads: int) -> bool:
-        """One reading; whether it comes near the best one."""
+    def part_of_best(self, threads: int) -> float:
+        """One reading, as a part of the best one so far."""
         if threads not in self.best:
             self.best[threads] = max(self._read(threads) for _ in range(_CALIBRATION_READINGS))
         now = self._read(threads)
         self.best[threads] = max(self.best[threads], now)
-        return now >= LEAST_PART_OF_BEST * self.best[threads]
-
-    def wait_until_free(self, threads: int) -> bool:
-        """Waits a few seconds for a free machine; False where it stays busy."""
-        for _ in range(_MAX_WAITS):
-            if self.is_free(threads):
-                return True
-            self._sleep(_WAIT_SECONDS)
-        return self.is_free(threads)
+        return now / self.best[threads]

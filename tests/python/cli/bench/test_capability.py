@@ -2,8 +2,9 @@ import pathlib
 from collections.abc import Sequence
 
 import pytest
-from quincunx.cli.bench.capability import MAX_ATTEMPTS, Capability, Context, Task, check_complete, measure_all
+from quincunx.cli.bench.capability import MAX_ATTEMPTS, Capability, Context, Meters, Task, check_complete, measure_all
 from quincunx.cli.bench.demand import Demand
+from quincunx.cli.bench.load import LoadMeter, ProcessorTimes
 from quincunx.cli.bench.peak import PeakMeter
 from quincunx.cli.bench.row import Measurement, Verdict
 
@@ -33,15 +34,25 @@ def demands(*ids: str, threads: int = 1, flag: str = "") -> dict[str, Demand]:
     return {i: Demand("some", i, i, "at_least", 2.0, "", threads, flag) for i in ids}
 
 
-FREE = (100.0,)
-BUSY = (*[100.0] * 15, 50.0)
+QUIET = (0.0,)
+BUSY = (1.0,)
 
 
-def rows_of(tasks, asked, peaks=FREE, quick=False, **options):
-    pending = list(peaks)
-    meter = PeakMeter(lambda threads: pending.pop(0) if len(pending) > 1 else pending[0], sleep=lambda seconds: None)
-    context = Context(pathlib.Path("."), quick)
-    return list(measure_all(capability(*tasks, **options), asked, context, meter))
+def meters(others=QUIET, num_cores: int = 1) -> Meters:
+    """`others`: the cores that others take from one reading to the next, the last one again and again."""
+    pending, now = list(others), [ProcessorTimes(0.0, 0.0, 0.0, 0.0)]
+
+    def read() -> ProcessorTimes:
+        cores = pending.pop(0) if len(pending) > 1 else pending[0]
+        now[0] = ProcessorTimes(now[0].wall + 1.0, now[0].busy + 1.0 + cores, 0.0, now[0].own + 1.0)
+        return now[0]
+
+    return Meters(PeakMeter(lambda threads: 100.0), LoadMeter(read, sleep=lambda seconds: None), num_cores)
+
+
+def rows_of(tasks, asked, others=QUIET, num_cores=1, **options):
+    context = Context(pathlib.Path("."))
+    return list(measure_all(capability(*tasks, **options), asked, context, meters(others, num_cores)))
 
 
 def test_measured_row_is_judged():
@@ -55,12 +66,23 @@ def test_disturbed_row_is_repeated_and_then_marked():
     assert counted.num_calls == MAX_ATTEMPTS
 
 
-def test_repeated_row_counts_where_the_machine_was_free_then():
+def test_repeated_row_counts_where_the_machine_was_quiet_then():
     counted = CountedTask("a")
-    free_before, busy_after, free_again = 100.0, 50.0, 100.0
-    (row,) = rows_of([counted.task()], demands("a"), (*[100.0] * 15, free_before, busy_after, free_again))
+    start, busy, waited_from, waited_to = 0.0, 1.0, 0.0, 0.0
+    (row,) = rows_of([counted.task()], demands("a"), (start, busy, waited_from, waited_to, 0.0))
     assert row.verdict == Verdict.PASS
     assert counted.num_calls == 2
+
+
+def test_others_that_a_spare_core_serves_take_none_of_the_rows():
+    (row,) = rows_of([CountedTask("a").task()], demands("a"), BUSY, num_cores=2)
+    assert (row.verdict, row.surroundings.others, row.surroundings.displaced) == (Verdict.PASS, pytest.approx(0.98), 0)
+
+
+def test_row_of_several_cores_is_held_against_all_of_them():
+    little_of_ten = (0.0, 0.4)
+    assert rows_of([CountedTask("a").task(cores=10)], demands("a"), little_of_ten)[0].verdict == Verdict.PASS
+    assert rows_of([CountedTask("a").task(cores=1)], demands("a"), little_of_ten)[0].verdict == Verdict.DISTURBED
 
 
 def test_counting_row_is_not_disturbed():
@@ -101,11 +123,10 @@ def test_measurement_that_forgets_a_row_leaves_it_missing():
 
 def test_demand_of_other_processors_is_not_held_against_this_one():
     tasks = [CountedTask("a", ratio=0.1).task()]
-    meter = PeakMeter(lambda threads: 1.0)
     some = capability(*tasks)
     for flags, verdict in ((["wide"], Verdict.SHOWN), (["narrow"], Verdict.MISS)):
         context = Context(pathlib.Path("."))
-        (row,) = measure_all(some, demands("a", flag="wide"), context, meter, cpu_flags=flags)
+        (row,) = measure_all(some, demands("a", flag="wide"), context, meters(), cpu_flags=flags)
         assert row.verdict == verdict
 
 

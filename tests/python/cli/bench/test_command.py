@@ -13,7 +13,7 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 
 def one_task(checkout: pathlib.Path) -> Capability:
     measurement = Measurement("gemm_512x768x768", "gemm", "s", [1.0], {"peer": [1.0]})
-    task = Task(("gemm_512x768x768",), lambda context: [measurement])
+    task = Task(("gemm_512x768x768",), lambda context: [measurement], cores=0)
     demanded = load_demands(CHECKOUT / "benchmarks" / "demands.toml")["kernels"]
     rest = [row_id for row_id in demanded if row_id != "gemm_512x768x768"]
     return Capability("kernels", (task,), dict.fromkeys(rest, "left out"), lambda checkout: None)
@@ -37,6 +37,32 @@ def test_missing_capability_is_refused(capsys):
 def test_unwritable_file_is_refused_before_anything_is_measured(option, tmp_path, capsys):
     assert main(["kernels", option, str(tmp_path / "nowhere" / "file")]) == 2
     assert f"{option}: expected a file in an existing folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--instruction-set", "SSE9"], "--instruction-set: expected AVX2 or portable, got 'SSE9'"),
+        (["--only", "gemm_*", "--results", "page.md"], "--results: expected all rows"),
+        (["--instruction-set", "AVX2", "--results", "page.md"], "--results: expected all rows"),
+    ],
+)
+def test_wrong_options_are_refused(arguments, message, capsys):
+    assert main(["kernels", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_only_the_rows_asked_for_are_taken(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(command, "load_capability", lambda name, checkout: one_task(checkout))
+    monkeypatch.setattr(command, "load_reader", lambda checkout: lambda threads: 100.0)
+    rows = tmp_path / "rows.json"
+    assert main(["kernels", "--only", "gemm_512x*", "--json", str(rows)]) == 0
+    verdicts = {row["id"]: row["verdict"] for row in json.loads(rows.read_text())}
+    assert verdicts["gemm_512x768x768"] == "pass"
+    assert set(verdicts.values()) == {"pass", "missing"} and all(row_id.startswith("gemm_512x") for row_id in verdicts)
+    assert main(["kernels", "--only", "nothing"]) == 1
+    assert "--only: no row of kernels matches 'nothing'" in capsys.readouterr().err
 
 
 def test_folder_outside_a_checkout_is_refused(tmp_path, monkeypatch, capsys):

@@ -13,38 +13,21 @@ def readings(*values: float):
     return lambda threads: pending.pop(0) if len(pending) > 1 else pending[0]
 
 
-def test_reading_near_the_best_one_is_free():
-    assert PeakMeter(readings(100.0, *[95.0] * 14, 90.0)).is_free(1)
-
-
-def test_reading_below_nine_tenths_of_the_best_is_not():
-    assert not PeakMeter(readings(100.0, *[95.0] * 14, 89.9)).is_free(1)
+def test_reading_is_a_part_of_the_best_one():
+    assert PeakMeter(readings(100.0, *[95.0] * 14, 90.0)).part_of_best(1) == 0.9
 
 
 def test_better_reading_raises_the_mark():
-    meter = PeakMeter(readings(*[100.0] * 15, 120.0, 105.0))
-    assert meter.is_free(1)
-    assert not meter.is_free(1)
+    meter = PeakMeter(readings(*[100.0] * 15, 120.0, 90.0))
+    assert meter.part_of_best(1) == 1.0
+    assert meter.part_of_best(1) == 0.75
 
 
 def test_thread_counts_have_marks_of_their_own():
     meter = PeakMeter(lambda threads: 100.0 * threads)
-    assert meter.is_free(2)
-    assert meter.is_free(1)
+    assert meter.part_of_best(2) == 1.0
+    assert meter.part_of_best(1) == 1.0
     assert meter.best == {1: 100.0, 2: 200.0}
-
-
-def test_waiting_ends_when_the_machine_is_free():
-    waits: list[float] = []
-    meter = PeakMeter(readings(*[100.0] * 15, 50.0, 50.0, 100.0), sleep=waits.append)
-    assert meter.wait_until_free(1)
-    assert len(waits) == 2
-
-
-def test_waiting_ends_where_the_machine_stays_busy():
-    waits: list[float] = []
-    assert not PeakMeter(readings(*[100.0] * 15, 50.0), sleep=waits.append).wait_until_free(1)
-    assert 0 < len(waits) < 100
 
 
 def test_missing_library_is_named(tmp_path, monkeypatch):

@@ -4,15 +4,16 @@ import pytest
 from quincunx.cli.bench.demand import Demand
 from quincunx.cli.bench.display import number, print_table, summary
 from quincunx.cli.bench.results import check_writable, write_json, write_markdown
-from quincunx.cli.bench.row import Measurement, Row, judge, missing_row
+from quincunx.cli.bench.row import Measurement, Row, Surroundings, judge, missing_row
 
 
 @pytest.fixture
 def rows() -> list[Row]:
     demand = Demand("some", "row", "the words", "at_least", 2.0)
+    around = Surroundings(others=0.04, peak=0.8)
     return [
         judge("some", Measurement("row", "a | name", "s", [1.0], {"peer": [3.0]}), demand),
-        judge("some", Measurement("row", "slow", "s", [2.0], {"peer": [3.0]}), demand),
+        judge("some", Measurement("row", "slow", "s", [2.0], {"peer": [3.0]}), demand, surroundings=around),
         missing_row(demand, "no peer\nof that name"),
     ]
 
@@ -36,7 +37,7 @@ def test_page_names_the_machine_and_keeps_the_misses(tmp_path, rows):
     assert "- processor: a CPU" in text
     assert "- command: `qx bench some`" in text
     assert "1 pass, 1 miss, 1 missing" in text
-    assert "| slow | 1 | 2 | 3 (peer) | s | 1.5 | 1.5 ... 1.5 | 2 | miss |" in text
+    assert "| slow | 1 | 2 | 3 (peer) | s | 1.5 | 1.5 ... 1.5 | 2 | 4% | 0.8 | miss |" in text
     assert "- the words: no peer" in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1

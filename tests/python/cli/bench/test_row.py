@@ -2,7 +2,7 @@ import json
 
 import pytest
 from quincunx.cli.bench.demand import Demand
-from quincunx.cli.bench.row import Measurement, Verdict, best_peer, judge, missing_row
+from quincunx.cli.bench.row import Measurement, Surroundings, Verdict, best_peer, judge, missing_row
 
 # The keys of one object, in the words of the program's documentation.
 KEYS = {"capability", "name", "ours", "peer", "peer_name", "unit", "ratio", "demand", "pass", "threads"}
@@ -79,10 +79,35 @@ def test_equal_misses_on_either_side(count):
     assert judge("some", measured([count], [8.0]), demand("equal", 1)).verdict == Verdict.MISS
 
 
+def judged(others: float, displaced: float = 0.0, peak: float = 1.0, peer=(4.0, 4.0, 4.0), asked=None):
+    ours = [1.0] * len(peer)
+    return judge(
+        "some", measured(ours, list(peer)), asked or demand(), surroundings=Surroundings(others, displaced, peak)
+    )
+
+
 def test_disturbed_row_is_neither_passed_nor_missed():
     for cost in (9.0, 0.1):
-        row = judge("some", measured([1.0], [cost]), demand(), is_disturbed=True)
+        row = judged(others=0.5, displaced=0.5, peer=(cost,) * 3)
         assert (row.verdict, row.as_json()["pass"]) == (Verdict.DISTURBED, None)
+
+
+def test_others_on_other_cores_disturb_only_ratios_that_lie_apart():
+    steady, apart = (4.0, 4.1, 4.2), (2.0, 4.0, 6.0)
+    assert judged(others=0.5, peer=steady).verdict == Verdict.PASS
+    assert judged(others=0.5, peer=apart).verdict == Verdict.DISTURBED
+    assert judged(others=0.01, peer=apart).verdict == Verdict.PASS
+
+
+def test_peak_that_wanders_by_itself_hides_no_ratio_and_is_shown():
+    row = judged(others=0.0, peak=0.5)
+    assert (row.verdict, row.as_json()["peak"], row.as_json()["others"]) == (Verdict.PASS, 0.5, 0.0)
+
+
+def test_absolute_demand_needs_the_machine_at_its_best():
+    limit = demand("limit", 2, "s")
+    assert judged(others=0.0, peak=0.95, asked=limit).verdict == Verdict.PASS
+    assert judged(others=0.0, peak=0.85, asked=limit).verdict == Verdict.DISTURBED
 
 
 def test_row_without_a_demand_is_only_shown():

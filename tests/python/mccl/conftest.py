@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import multiprocessing
 import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -121,6 +122,25 @@ def _forbid_gloo(monkeypatch) -> None:
         raise AssertionError("gloo was constructed")
 
     monkeypatch.setattr(dist.distributed_c10d, "ProcessGroupGloo", type("ProcessGroupGloo", (), {"__init__": refuse}))
+
+
+@pytest.fixture
+def with_tcp_store() -> None:
+    """Asked for by tests of env://, tcp:// and torch's own store."""
+
+
+@pytest.fixture(autouse=True)
+def _forbid_tcp_store(request, monkeypatch) -> None:
+    """Nor may any other test construct torch's TCPStore."""
+
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise AssertionError("a TCPStore was constructed")
+
+    if "with_tcp_store" in request.fixturenames:
+        return
+    for module in (dist, sys.modules["torch.distributed.rendezvous"], dist.distributed_c10d):
+        if hasattr(module, "TCPStore"):
+            monkeypatch.setattr(module, "TCPStore", refuse)
 
 
 assert quincunx.mccl  # Importing it registered the backend that init_process_group is asked for.

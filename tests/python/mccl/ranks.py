@@ -1,6 +1,7 @@
 """What the ranks of several tests do alike."""
 
 import datetime
+import os
 import socket
 
 import torch
@@ -20,3 +21,12 @@ def sum_of_ranks(group: dist.ProcessGroup | None = None) -> float:
     x = torch.tensor([dist.get_rank() + 1.0])
     dist.all_reduce(x, group=group)
     return x.item()
+
+
+def num_threads() -> int:
+    """Of this process."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def num_threads_and_descriptors() -> tuple[int, int]:
+    return num_threads(), len(os.listdir("/proc/self/fd"))

@@ -1,12 +1,12 @@
 """Works and futures: polled, waited for, chained, coalesced; send and receive."""
 
 import datetime
-import os
 import threading
 import time
 
 import torch
 import torch.distributed as dist
+from mccl.ranks import num_threads
 from torch.distributed import _functional_collectives as functional
 
 
@@ -75,9 +75,6 @@ def test_futures_carry_results_and_callbacks(run_ranks):
 
 
 def test_threads_of_futures_end_when_they_are_idle(run_ranks):
-    def num_threads():
-        return len(os.listdir("/proc/self/task"))
-
     def body(rank, world):
         before = num_threads()
         futures = [

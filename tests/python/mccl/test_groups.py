@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # Registers the backend "fake".
-from mccl.ranks import SECONDS, free_port, sum_of_ranks
+from mccl.ranks import SECONDS, free_port, num_threads, sum_of_ranks
 from quincunx import mccl
 
 
@@ -22,10 +22,6 @@ def descriptors() -> set[str]:
         except OSError:
             continue
     return names
-
-
-def num_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
 
 
 def start_env(port):
@@ -70,7 +66,7 @@ def start_two_devices(port):
 
 
 @pytest.mark.parametrize("start", [start_env, start_tcp, start_store, start_device_map, start_two_devices])
-def test_every_way_to_initialise(run_ranks, start):
+def test_every_way_to_initialise(with_tcp_store, run_ranks, start):
     def body(rank, world):
         return sum_of_ranks()
 
@@ -225,7 +221,7 @@ def test_split_group_of_the_process_group_itself(run_ranks):
     assert run_ranks(3, body) == [4.0, None, 4.0]
 
 
-def test_destroying_leaves_no_thread_and_no_descriptor(run_ranks):
+def test_destroying_leaves_no_thread_and_no_descriptor(with_tcp_store, run_ranks):
     def start(rank, world):
         pass
 
@@ -286,7 +282,7 @@ def test_a_forked_child_is_refused_and_may_make_its_own_group(run_ranks, tmp_pat
 
 
 @pytest.mark.parametrize("num_nodes", ["1", "2"])
-def test_a_restarted_job_is_not_misled_by_the_records_of_its_last_start(run_ranks, num_nodes):
+def test_a_restarted_job_is_not_misled_by_the_records_of_its_last_start(with_tcp_store, run_ranks, num_nodes):
     """torchrun keeps one store over restarts; each node of several counts its own."""
 
     def start(rank, world):

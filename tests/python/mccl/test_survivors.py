@@ -8,12 +8,8 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from mccl.ranks import SECONDS, free_port, sum_of_ranks
+from mccl.ranks import SECONDS, free_port, num_threads_and_descriptors, sum_of_ranks
 from quincunx import mccl
-
-
-def count() -> tuple[int, int]:
-    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
 def test_survivors_start_again_in_the_same_processes(start_ranks):
@@ -21,9 +17,9 @@ def test_survivors_start_again_in_the_same_processes(start_ranks):
         dist.init_process_group("mccl", init_method=urls[0], rank=rank, world_size=world, timeout=SECONDS)
 
     def body(rank, world):
-        before = count()
+        before = num_threads_and_descriptors()
         dist.destroy_process_group()
-        idle = count()
+        idle = num_threads_and_descriptors()
         assert idle <= before
         start_again(urls[1], rank, world)
         assert sum_of_ranks() == 6.0
@@ -33,7 +29,7 @@ def test_survivors_start_again_in_the_same_processes(start_ranks):
             for _ in range(1000):
                 dist.all_reduce(torch.ones(1))
         dist.destroy_process_group()
-        assert count() == idle
+        assert num_threads_and_descriptors() == idle
         start_again(urls[2], [0, None, 1][rank], 2)
         return sum_of_ranks()
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "quincunx/base/c_edge.h"
 #include "quincunx/lite/session.h"
 
 struct qx_session {
@@ -11,24 +12,9 @@ struct qx_session {
 
 namespace {
 
+using qx::check_pointer;
 using qx::Status;
 using qx::TensorView;
-
-static_assert(static_cast<int>(qx::StatusCode::kInternal) == QX_INTERNAL);
-
-std::string& last_error() {
-  thread_local std::string message;
-  return message;
-}
-
-qx_status finish(const Status& status) {
-  if (!status.ok()) last_error() = status.message();
-  return static_cast<qx_status>(status.code());
-}
-
-Status check_pointer(const char* name, const void* pointer) {
-  return pointer != nullptr ? qx::ok_status() : qx::invalid_argument(std::string(name) + ": null pointer");
-}
 
 qx::Result<const qx::lite::MethodInfo*> find_method(const qx_session* session, const char* method) {
   QX_RETURN_IF_ERROR(check_pointer("session", session));
@@ -131,10 +117,8 @@ Status method_name(const qx_session* session, int64_t method, const char** name)
 
 extern "C" {
 
-const char* qx_last_error(void) { return last_error().c_str(); }
-
 qx_status qx_session_load(const char* path, int num_threads, qx_session** session) {
-  return finish(load(path, num_threads, session));
+  return to_c(load(path, num_threads, session));
 }
 
 void qx_session_free(qx_session* session) { delete session; }
@@ -144,39 +128,39 @@ int64_t qx_session_num_methods(const qx_session* session) {
 }
 
 qx_status qx_session_method_name(const qx_session* session, int64_t method, const char** name) {
-  return finish(method_name(session, method, name));
+  return to_c(method_name(session, method, name));
 }
 
 qx_status qx_session_num_inputs(const qx_session* session, const char* method, int64_t* count) {
-  return finish(count_of(session, method, true, count));
+  return to_c(count_of(session, method, true, count));
 }
 
 qx_status qx_session_num_outputs(const qx_session* session, const char* method, int64_t* count) {
-  return finish(count_of(session, method, false, count));
+  return to_c(count_of(session, method, false, count));
 }
 
 qx_status qx_session_input_name(const qx_session* session, const char* method, int64_t input, const char** name) {
-  return finish(tensor_name(session, method, true, input, name));
+  return to_c(tensor_name(session, method, true, input, name));
 }
 
 qx_status qx_session_output_name(const qx_session* session, const char* method, int64_t output, const char** name) {
-  return finish(tensor_name(session, method, false, output, name));
+  return to_c(tensor_name(session, method, false, output, name));
 }
 
 qx_status qx_session_output_shape(qx_session* session, const char* method, const DLTensor* inputs, int64_t num_inputs,
                                   int64_t output, int64_t* shape, int* num_dims) {
-  return finish(output_shape(session, method, inputs, num_inputs, output, shape, num_dims));
+  return to_c(output_shape(session, method, inputs, num_inputs, output, shape, num_dims));
 }
 
 qx_status qx_session_run(qx_session* session, const char* method, const DLTensor* inputs, int64_t num_inputs,
                          const DLTensor* outputs, int64_t num_outputs) {
-  return finish(run(session, method, inputs, num_inputs, outputs, num_outputs));
+  return to_c(run(session, method, inputs, num_inputs, outputs, num_outputs));
 }
 
 qx_status qx_session_reset_states(qx_session* session) {
   const Status status = check_pointer("session", session);
   if (status.ok()) session->session.reset_states();
-  return finish(status);
+  return to_c(status);
 }
 
 }  // extern "C"

@@ -12,30 +12,13 @@
 #include <dlpack/dlpack.h>
 #include <stdint.h>
 
+#include "quincunx/base/quincunx_status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct qx_session qx_session;
-
-/* The codes of quincunx/base/status.h. */
-typedef enum qx_status {
-  QX_OK = 0,
-  QX_INVALID_ARGUMENT,
-  QX_TYPE_ERROR,
-  QX_UNIMPLEMENTED,
-  QX_DEADLINE_EXCEEDED,
-  QX_FAILED_PRECONDITION,
-  QX_NOT_FOUND,
-  QX_UNAVAILABLE,
-  QX_ABORTED,
-  QX_RESOURCE_EXHAUSTED,
-  QX_DATA_LOSS,
-  QX_INTERNAL
-} qx_status;
-
-/* What went wrong in this thread's latest call that failed; "" if none has. Valid until its next call that fails. */
-const char* qx_last_error(void);
 
 /* Loads a .qxm file. num_threads of 0 leaves the process's pool as it is. */
 qx_status qx_session_load(const char* path, int num_threads, qx_session** session);

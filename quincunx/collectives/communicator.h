@@ -15,6 +15,8 @@
 
 namespace qx::collectives {
 
+struct Credentials;  // security/secure_channel.h
+
 enum class ReduceOp { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor, kPreMulSum };
 
 // One reduction: bf16, f16 and f8 accumulate in f32 and round once; pre_multiplier is for kPreMulSum alone.
@@ -42,6 +44,9 @@ class Store {
   // Tells this store from others that processes of one host may use at the same time, and is the same on all of them.
   // Empty: not known; ranks of a host then wait for rank 0 before they find each other. May wait, like get.
   virtual std::string identity() { return {}; }
+  // The last communicator over this store has said goodbye and asks for nothing more: a set or get that still waits is
+  // to end. Called from another thread. A store that others use too does nothing of the kind.
+  virtual void close() {}
 };
 
 struct Options {
@@ -52,6 +57,7 @@ struct Options {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};
   std::string interface_address;  // numeric address to listen on; empty: loopback on one host, else QX_MCCL_INTERFACE
   bool allow_shared_memory = true;
+  std::shared_ptr<const Credentials> credentials;  // null: those of the environment
 };
 
 enum class Phase { kConnecting, kReady, kFailed, kAborted };

@@ -20,6 +20,7 @@
 #include "quincunx/collectives/communicator.h"
 #include "quincunx/collectives/store/file_store.h"
 #include "quincunx/collectives/store/memory_store.h"
+#include "quincunx/collectives/transport/tcp.h"
 
 namespace qx::collectives::testing {
 
@@ -51,6 +52,13 @@ class Directory {
  private:
   std::string path_;
 };
+
+// "mccl://127.0.0.1:port" with a port that was free a moment ago.
+inline std::string free_address() {
+  const auto listener = listen_on("127.0.0.1");
+  QX_CHECK(listener.ok());
+  return "mccl://" + listener->endpoint.to_string();
+}
 
 struct Job {
   int world_size = 2;

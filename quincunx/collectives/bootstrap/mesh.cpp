@@ -108,8 +108,11 @@ Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_pt
   }
   std::shared_ptr<Mesh> mesh = make(options, std::move(store), std::move(own));
   Mesh* self = mesh.get();
-  QX_ASSIGN_OR_RETURN(Credentials credentials, Credentials::from_environment());
-  mesh->credentials_ = std::make_shared<const Credentials>(std::move(credentials));
+  mesh->credentials_ = options.credentials;
+  if (!mesh->credentials_) {
+    QX_ASSIGN_OR_RETURN(Credentials credentials, Credentials::from_environment());
+    mesh->credentials_ = std::make_shared<const Credentials>(std::move(credentials));
+  }
   QX_ASSIGN_OR_RETURN(mesh->loop_, EventLoop::create());
   mesh->front_door_ = std::make_unique<FrontDoor>(
       *mesh->loop_, [self](Purpose purpose) { return self->proof_for(purpose); },
@@ -164,6 +167,7 @@ Mesh::~Mesh() {
     stop_ = true;
   }
   changed_.notify_all();
+  if (store_) store_->close();
   if (loop_) loop_->wake();
   join(store_thread_);
   join(loop_thread_);

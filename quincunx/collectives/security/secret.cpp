@@ -32,8 +32,8 @@ Status check_length(const char* what, size_t num_bytes) {
                           std::to_string(kMaxSecretBytes) + " bytes, got " + std::to_string(num_bytes));
 }
 
-Status check_file(const std::string& path, const struct stat& file) {
-  const std::string name = "QX_MCCL_SECRET_FILE: \"" + path + "\"";
+Status check_file(const char* variable, const std::string& path, const struct stat& file) {
+  const std::string name = variable + (": \"" + path) + "\"";
   if (!S_ISREG(file.st_mode)) return invalid_argument(name + " is no regular file");
   if ((file.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     char mode[8];
@@ -44,7 +44,7 @@ Status check_file(const std::string& path, const struct stat& file) {
     return invalid_argument(name + " belongs to user " + std::to_string(file.st_uid) + ", expected " +
                             std::to_string(geteuid()) + " or root");
   }
-  if (file.st_size > static_cast<off_t>(kMaxSecretBytes)) return check_length("QX_MCCL_SECRET_FILE", file.st_size);
+  if (file.st_size > static_cast<off_t>(kMaxSecretBytes)) return check_length(variable, file.st_size);
   return ok_status();
 }
 
@@ -70,23 +70,28 @@ Secret& Secret::operator=(Secret&& other) noexcept {
   return *this;
 }
 
-Result<Secret> read_secret_file(const std::string& path) {
+Result<Secret> make_secret(const char* name, std::string_view text) {
+  QX_RETURN_IF_ERROR(check_length(name, text.size()));
+  return Secret(text);
+}
+
+Result<Secret> read_secret_file(const std::string& path, const char* name) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat status = {};
   if (file.fd() < 0 || fstat(file.fd(), &status) != 0) {
-    return invalid_argument("QX_MCCL_SECRET_FILE: cannot open \"" + path + "\": " + std::strerror(errno));
+    return invalid_argument(std::string(name) + ": cannot open \"" + path + "\": " + std::strerror(errno));
   }
-  QX_RETURN_IF_ERROR(check_file(path, status));
+  QX_RETURN_IF_ERROR(check_file(name, path, status));
   std::string text(kMaxSecretBytes + 1, '\0');
   size_t size = 0;
   ssize_t got = 0;
   while (size < text.size() && (got = read(file.fd(), text.data() + size, text.size() - size)) != 0) {
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return invalid_argument("QX_MCCL_SECRET_FILE: cannot read \"" + path + "\": " + std::strerror(errno));
+    if (got < 0) return invalid_argument(std::string(name) + ": cannot read \"" + path + "\": " + std::strerror(errno));
     size += static_cast<size_t>(got);
   }
   while (size > 0 && std::strchr(" \t\r\n", text[size - 1]) != nullptr) --size;
-  const Status length = check_length("QX_MCCL_SECRET_FILE", size);
+  const Status length = check_length(name, size);
   Secret secret(std::string_view(text).substr(0, size));
   OPENSSL_cleanse(text.data(), text.size());
   if (!length.ok()) return length;
@@ -98,8 +103,7 @@ Result<Secret> secret_from_environment() {
   if (path != nullptr && *path != '\0') return read_secret_file(path);
   const char* text = std::getenv("QX_MCCL_SECRET");
   if (text == nullptr || *text == '\0') return Secret();
-  QX_RETURN_IF_ERROR(check_length("QX_MCCL_SECRET", std::strlen(text)));
-  return Secret(text);
+  return make_secret("QX_MCCL_SECRET", text);
 }
 
 }  // namespace qx::collectives

@@ -33,9 +33,12 @@ class Secret {
 inline constexpr size_t kMinSecretBytes = 16;
 inline constexpr size_t kMaxSecretBytes = 4096;
 
+// The text itself; `name` is what errors call it. Refused where it is too short or too long.
+Result<Secret> make_secret(const char* name, std::string_view text);
+
 // The content of a regular file without the white space at its end. Refused where the group or others may read or
 // write it, where it belongs to another user than this process or root, and where it is too short or too long.
-Result<Secret> read_secret_file(const std::string& path);
+Result<Secret> read_secret_file(const std::string& path, const char* name = "QX_MCCL_SECRET_FILE");
 
 // From the file that QX_MCCL_SECRET_FILE names, or else from QX_MCCL_SECRET; empty where neither is set.
 Result<Secret> secret_from_environment();

@@ -21,9 +21,8 @@ LiveBackends& live_backends() {
   return *live;
 }
 
-c10::intrusive_ptr<McclBackend> make_backend(std::shared_ptr<collectives::Communicator> communicator,
-                                             StoreLease lease) {
-  auto backend = c10::make_intrusive<McclBackend>(std::move(communicator), std::move(lease));
+c10::intrusive_ptr<McclBackend> make_backend(std::shared_ptr<collectives::Communicator> communicator) {
+  auto backend = c10::make_intrusive<McclBackend>(std::move(communicator));
   LiveBackends& live = live_backends();
   std::lock_guard lock(live.mutex);
   std::erase_if(live.list, [](const auto& weak) { return weak.expired(); });
@@ -41,12 +40,10 @@ void release(std::shared_ptr<T> pointer, bool forked) {
 
 c10::intrusive_ptr<McclBackend> McclBackend::create(c10::intrusive_ptr<c10d::Store> store,
                                                     const collectives::Options& options) {
-  auto adapter = std::make_shared<StoreAdapter>(std::move(store), options);
-  auto communicator = collectives::Communicator::create(options, adapter);
+  auto communicator =
+      collectives::Communicator::create(options, std::make_shared<StoreAdapter>(std::move(store), options));
   throw_if_error(communicator.status());
-  // The last group over these connections ends the waiting for others before it ends them.
-  StoreLease lease(adapter.get(), [adapter](StoreAdapter* store) { store->cancel(); });
-  return make_backend(*std::move(communicator), std::move(lease));
+  return make_backend(*std::move(communicator));
 }
 
 void McclBackend::shutdown_all() {
@@ -62,10 +59,9 @@ void McclBackend::shutdown_all() {
   for (auto backend = backends.rbegin(); backend != backends.rend(); ++backend) (*backend)->shutdown();
 }
 
-McclBackend::McclBackend(std::shared_ptr<collectives::Communicator> communicator, StoreLease lease)
+McclBackend::McclBackend(std::shared_ptr<collectives::Communicator> communicator)
     : Backend(communicator->options().rank, communicator->options().world_size),
       communicator_(std::move(communicator)),
-      lease_(std::move(lease)),
       options_(c10::make_intrusive<Options>("mccl", communicator_->options().timeout)),
       process_id_(getpid()) {
   options_->group_name = communicator_->options().group_name;
@@ -105,8 +101,7 @@ c10::intrusive_ptr<McclBackend> McclBackend::split_members(const std::vector<int
   auto child = group->split(ranks, repetition == 0 ? name : name + "~" + std::to_string(repetition));
   throw_if_error(child.status());
   if (timeout.count() > 0) child.value()->set_timeout(timeout);
-  std::lock_guard lock(mutex_);
-  return make_backend(*std::move(child), lease_);
+  return make_backend(*std::move(child));
 }
 
 c10::intrusive_ptr<c10d::Backend> McclBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/,
@@ -138,7 +133,6 @@ void McclBackend::shutdown() {
   {
     std::lock_guard lock(mutex_);
     group = std::move(communicator_);
-    lease_.reset();
   }
   if (!group) return;
   const bool forked = getpid() != process_id_;

@@ -27,9 +27,6 @@ using WorkHandle = c10::intrusive_ptr<c10d::Work>;
 using TensorList = std::vector<at::Tensor>;
 using TensorLists = std::vector<TensorList>;
 
-// Held by all groups over the same connections.
-using StoreLease = std::shared_ptr<StoreAdapter>;
-
 class McclBackend : public c10d::Backend {
  public:
   // Returns at once: the communicator connects in its own thread.
@@ -38,7 +35,7 @@ class McclBackend : public c10d::Backend {
   // Shuts down every group that still lives, before the interpreter goes.
   static void shutdown_all();
 
-  McclBackend(std::shared_ptr<collectives::Communicator> communicator, StoreLease lease);
+  explicit McclBackend(std::shared_ptr<collectives::Communicator> communicator);
   ~McclBackend() override;
   // The last owner has gone; the list of live groups may still keep the memory.
   void release_resources() override { shutdown(); }
@@ -112,7 +109,6 @@ class McclBackend : public c10d::Backend {
 
   mutable std::mutex mutex_;
   std::shared_ptr<collectives::Communicator> communicator_;
-  StoreLease lease_;
   std::shared_ptr<CompletionPool> pool_ = std::make_shared<CompletionPool>();
   c10::intrusive_ptr<Options> options_;
   // torch gives a group of the same ranks the same name again when the first is gone.

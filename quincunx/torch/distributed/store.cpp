@@ -31,7 +31,7 @@ StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collecti
   network_ = static_cast<NetworkStore*>(without_prefixes(store_).get());
 }
 
-void StoreAdapter::cancel() {
+void StoreAdapter::close() {
   cancelled_ = true;
   if (network_ != nullptr) network_->core().cancel();
 }

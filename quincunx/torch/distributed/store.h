@@ -23,7 +23,7 @@ class StoreAdapter : public collectives::Store {
   // Known where torch's store is that of mccl:// or a file.
   std::string identity() override;
   // Ends a get that waits, and every later one.
-  void cancel();
+  void close() override;
 
  private:
   std::string full_key(const std::string& key);

@@ -12,6 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "quincunx/torch/huge_pages.h"
+#include "quincunx/torch/result_memory.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -84,7 +86,7 @@ Tensor pack_convolution_weight(const Tensor& weight, const Sizes& stride, const 
   const Packing packing =
       read_packing(static_cast<size_t>(view.num_dims()), stride, dilation, groups, transposed, exact, typical_output);
   const int64_t size = value_or_throw(kernels::packed_convolution_weight_size(view, packing.geometry, packing.options));
-  Tensor packed = torch::stable::new_empty(weight, {&size, 1});
+  Tensor packed = with_huge_pages(torch::stable::new_empty(weight, {&size, 1}));
   const std::span<float> storage(static_cast<float*>(packed.mutable_data_ptr()), static_cast<size_t>(size));
   value_or_throw(kernels::pack_convolution_weight(view, packing.geometry, storage, packing.options));
   return packed;
@@ -94,14 +96,12 @@ bool is_channels_last(const Tensor& x) { return x.size(1) > 1 && x.stride(1) == 
 
 // In the memory order of x.
 Tensor new_image(const Tensor& x, const Sizes& shape) {
-  if (!is_channels_last(x)) return torch::stable::new_empty(x, shape);
-  if (shape.size() == 3) {
-    const std::array<int64_t, 3> order{shape[0], shape[2], shape[1]};
-    return torch::stable::transpose(torch::stable::new_empty(x, order), 1, 2);
-  }
-  const auto format = shape.size() == 4 ? torch::headeronly::MemoryFormat::ChannelsLast
-                                        : torch::headeronly::MemoryFormat::ChannelsLast3d;
-  return torch::stable::empty(shape, x.scalar_type(), std::nullopt, x.device(), std::nullopt, format);
+  if (!is_channels_last(x)) return contiguous_result(x, shape);
+  Sizes strides(shape.size(), 1);
+  int64_t stride = shape[1];
+  for (size_t i = shape.size(); i-- > 2; stride *= std::max<int64_t>(1, shape[i])) strides[i] = stride;
+  strides[0] = stride;
+  return strided_result(x, shape, strides);
 }
 
 // A weight as it is or, if weight_shape is not empty, what pack_convolution_weight made of one of that shape.

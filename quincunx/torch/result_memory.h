@@ -12,14 +12,9 @@
 
 namespace qx::torch_bridge {
 
-// Contiguous, uninitialised, of the dtype of `like`, which is on the CPU.
-inline torch::stable::Tensor contiguous_result(const torch::stable::Tensor& like, std::span<const int64_t> shape) {
-  std::vector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= shape[i] > 0 ? shape[i] : 1;
-  }
+// Uninitialised, of the dtype of `like`, which is on the CPU.
+inline torch::stable::Tensor strided_result(const torch::stable::Tensor& like, std::span<const int64_t> shape,
+                                            std::span<const int64_t> strides) {
   int32_t dtype = 0;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
   AtenTensorHandle handle = nullptr;
@@ -27,6 +22,17 @@ inline torch::stable::Tensor contiguous_result(const torch::stable::Tensor& like
                                                          strides.data(), dtype, aoti_torch_device_type_cpu(), 0,
                                                          &handle));
   return torch::stable::Tensor(handle);
+}
+
+// The same, contiguous.
+inline torch::stable::Tensor contiguous_result(const torch::stable::Tensor& like, std::span<const int64_t> shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i] > 0 ? shape[i] : 1;
+  }
+  return strided_result(like, shape, strides);
 }
 
 // As torch.empty_like(like).

@@ -67,11 +67,12 @@ TEST_P(Faults, UnevenSizesThatDoNotFitAreAnErrorOnAllRanks) {
 }
 
 TEST_P(Faults, ALateRankIsNamedAtTheDeadline) {
-  run_processes(job(3), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(3), [&](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
     if (rank == 2) {
-      std::this_thread::sleep_for(milliseconds(1500));
+      told.wait_for(2);
       std::vector<float> data(4, 1.0f);
       require(!group->all_reduce(buffer_of(data, DType::kFloat32), {})->wait().ok(), "the others had given up");
       return;
@@ -79,6 +80,7 @@ TEST_P(Faults, ALateRankIsNamedAtTheDeadline) {
     std::vector<float> data(4, 1.0f);
     const auto start = Clock::now();
     const Status status = group->all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(500))->wait();
+    told.arrive();
     require_contains(status, StatusCode::kDeadlineExceeded,
                      {"all_reduce #1 of group 'default' (16 bytes)", "rank 2 (not entered; its last was barrier #0)"});
     require(status.message().find("rank " + std::to_string(1 - rank) + " (") == std::string::npos,
@@ -89,7 +91,8 @@ TEST_P(Faults, ALateRankIsNamedAtTheDeadline) {
 }
 
 TEST_P(Faults, ARankThatNeverStartsIsNamed) {
-  run_processes(job(3), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(3), [&](const Job& job, int rank) {
     if (rank == 1) return;
     auto group = connect(job, rank);
     require(!group->ready(), "ready without rank 1");
@@ -99,31 +102,36 @@ TEST_P(Faults, ARankThatNeverStartsIsNamed) {
     require(progress.ranks_missing == std::vector<int>{1}, "missing ranks");
     require(progress.phase == Phase::kFailed, "phase");
     // Who leaves while the others still wait is what they are told of.
-    std::this_thread::sleep_for(milliseconds(400));
+    told.arrive();
+    told.wait_for(2);
   });
 }
 
 TEST_P(Faults, AWaitWithItsOwnTimeoutIsObeyed) {
-  run_processes(job(2), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(2), [&](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 1) return std::this_thread::sleep_for(milliseconds(1200));
+    if (rank == 1) return told.wait_for(1);
     const WorkPtr work = group->barrier();
     const auto start = Clock::now();
     require_contains(work->wait(milliseconds(400)), StatusCode::kDeadlineExceeded, {"rank 1"});
+    told.arrive();
     require(milliseconds_since(start) >= 400 && milliseconds_since(start) < 1100, "time");
   });
 }
 
 TEST_P(Faults, AnOperationThatNobodyWaitsForExpiresToo) {
-  run_processes(job(2), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(2), [&](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 1) return std::this_thread::sleep_for(milliseconds(2500));
+    if (rank == 1) return told.wait_for(1);
     const WorkPtr work = group->barrier(milliseconds(300));
     const auto start = Clock::now();
     while (!work->is_completed() && milliseconds_since(start) < 2300) std::this_thread::sleep_for(milliseconds(10));
     require_contains(work->status(), StatusCode::kDeadlineExceeded, {"rank 1"});
+    told.arrive();
   });
 }
 
@@ -148,13 +156,15 @@ TEST_P(Faults, AKilledRankIsNamedByAllSurvivorsWithinTwoSeconds) {
 }
 
 TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
-  run_processes(job(2), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(2), [&](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 1) return stop_this_process(milliseconds(1500));
+    if (rank == 1) return stop_this_process(told, 1);
     std::vector<float> data(100, 1.0f);
     require_contains(group->all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(600))->wait(),
                      StatusCode::kDeadlineExceeded, {"rank 1 (not entered"});
+    told.arrive();
   });
 }
 

@@ -70,16 +70,17 @@ TEST_P(LargeGroups, SmallMessagesNeedFewLinks) {
 
 // Who is late, and who stays to be told.
 void expect_named(const Job& job, const std::vector<int>& late) {
+  const Arrivals told;
+  const int num_in_time = job.world_size - static_cast<int>(late.size());
   run_processes(job, [&](const Job& job, int rank) {
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (std::find(late.begin(), late.end(), rank) != late.end()) {
-      return std::this_thread::sleep_for(milliseconds(2200));
-    }
+    if (std::find(late.begin(), late.end(), rank) != late.end()) return told.wait_for(num_in_time);
     std::vector<float> data(4, 1.0f);
     const auto start = Clock::now();
     const Status status = group->all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(500))->wait();
     const int64_t waited = milliseconds_since(start);
+    told.arrive();
     std::vector<std::string> parts = {"all_reduce #1 of group 'default' (16 bytes)"};
     for (const int r : late) parts.push_back("rank " + std::to_string(r) + " (not entered; its last was barrier #0)");
     require_contains(status, StatusCode::kDeadlineExceeded, parts);
@@ -99,13 +100,15 @@ TEST_P(LargeGroups, ALateRootAndItsDeputyAreNamed) { expect_named(job(9), {0, 1}
 // The last to come leads nobody: ranks ask their leader for the addresses of others, and one that is stopped is given
 // up only after two seconds.
 TEST_P(LargeGroups, AStoppedRankIsNamedAtTheDeadline) {
-  run_processes(job(10), [](const Job& job, int rank) {
+  const Arrivals told;
+  run_processes(job(10), [&](const Job& job, int rank) {
     if (rank == 4) std::this_thread::sleep_for(milliseconds(300));
     auto group = connect(job, rank);
     require_ok(group->barrier()->wait());
-    if (rank == 4) return stop_this_process(milliseconds(2500));
+    if (rank == 4) return stop_this_process(told, 9);
     const auto start = Clock::now();
     const Status status = group->barrier(milliseconds(600))->wait();
+    told.arrive();
     require_contains(status, StatusCode::kDeadlineExceeded, {"barrier #1", "rank 4 (", "does not answer"});
     require(status.message().find("rank 5 (") == std::string::npos, "rank 5 was in time: " + status.message());
     require(milliseconds_since(start) < 1600, "told after " + std::to_string(milliseconds_since(start)) + " ms");

@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +41,32 @@ inline void require_contains(const Status& status, StatusCode code, const std::v
     require(status.message().find(part) != std::string::npos, "no \"" + part + "\" in: " + status.to_string());
   }
 }
+
+// How many ranks have come to some point of a test; made before the ranks are forked, which share it.
+class Arrivals {
+ public:
+  Arrivals() {
+    void* memory = mmap(nullptr, sizeof(Count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    QX_CHECK(memory != MAP_FAILED);
+    count_ = new (memory) Count(0);
+  }
+  ~Arrivals() { munmap(count_, sizeof(Count)); }
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+
+  void arrive() const { count_->fetch_add(1); }
+  void wait_for(int count) const {
+    const auto deadline = std::chrono::steady_clock::now() + milliseconds(20000);
+    while (count_->load() < count) {
+      require(std::chrono::steady_clock::now() < deadline, std::to_string(count) + " ranks have not come");
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+  }
+
+ private:
+  using Count = std::atomic<int>;
+  Count* count_;
+};
 
 class Directory {
  public:
@@ -85,11 +113,11 @@ inline std::shared_ptr<Communicator> connect(const Job& job, int rank) {
   return *communicator;
 }
 
-// Another process wakes it after that time, when its test should be over.
-inline void stop_this_process(milliseconds time) {
+// Another process wakes it once that many ranks have come.
+inline void stop_this_process(const Arrivals& arrivals, int count) {
   const pid_t self = getpid();
   if (fork() == 0) {
-    std::this_thread::sleep_for(time);
+    arrivals.wait_for(count);
     kill(self, SIGCONT);
     _exit(0);
   }

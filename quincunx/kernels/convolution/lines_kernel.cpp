@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "quincunx/kernels/convolution/epilogue-inl.h"
+#include "quincunx/kernels/convolution/panel_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
@@ -34,8 +35,6 @@ inline constexpr int64_t kMinLineTileRows = 2;
 inline constexpr int64_t kLineTileRowStep = 1;
 inline constexpr int64_t kLineTilePanels = 1;
 #endif
-// A last panel of at most so many channels takes narrower vectors, of which cores start more in a cycle.
-inline constexpr int64_t kNarrowLineColumns = 8;
 
 int64_t MinStripPixels() { return kMinLineTileRows; }
 
@@ -69,15 +68,8 @@ void MultiplyLineTile(const LineTile& tile) {
   const int64_t step = tile.step;
   const int64_t panel_stride = tile.panel_stride;
   V sums[kRows][kVectors];
-  // The lines that the sums go to arrive while they are computed.
-  QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL for (int c = 0; c < kPanels; ++c)
-        __builtin_prefetch(tile.output + r * tile.output_step + c * kChannelBlock, 1, 3);
-  }
-  QX_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const V start = tile.initial != nullptr ? hn::LoadU(d, tile.initial + v * kLanes) : hn::Zero(d);
-    QX_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
-  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) PrefetchSums<kPanels>(tile.output + r * tile.output_step);
+  StartSums(d, tile.initial, sums);
   for (int64_t t = 0; t < tile.num_runs; ++t) {
     const float* HWY_RESTRICT a[kPointers];
     QX_UNROLL for (int i = 0; i < kPointers; ++i) a[i] = tile.runs[t] + i * kRowsPerPointer * step;
@@ -111,14 +103,14 @@ int64_t TileRowsOf(int64_t pixels) {
   return kMinLineTileRows + (missing + kLineTileRowStep - 1) / kLineTileRowStep * kLineTileRowStep;
 }
 
-// `rows` is of TileRowsOf. Narrow: one panel, of which the first kNarrowLineColumns count.
+// `rows` is of TileRowsOf. Narrow: one panel, of which the first kNarrowColumns count.
 template <int kRows>
 LineTileFunction LineTileFunctionFor(int64_t rows, int64_t panels, bool is_narrow) {
   if constexpr (kRows > kMinLineTileRows) {
     constexpr int kFewer = kRows - static_cast<int>(kLineTileRowStep);
     if (rows < kRows) return LineTileFunctionFor<kFewer>(rows, panels, is_narrow);
   }
-  if (is_narrow) return &MultiplyLineTile<kRows, 1, static_cast<int>(kNarrowLineColumns)>;
+  if (is_narrow) return &MultiplyLineTile<kRows, 1, static_cast<int>(kNarrowColumns)>;
   if constexpr (kLineTilePanels >= 2) {
     if (panels == 2) return &MultiplyLineTile<kRows, 2, static_cast<int>(kChannelBlock)>;
   }
@@ -210,15 +202,15 @@ struct LinePanels {
   int64_t panel, panels, channel, channels;
   bool is_narrow;
 
-  int64_t width() const { return is_narrow ? kNarrowLineColumns : panels * kChannelBlock; }
+  int64_t width() const { return is_narrow ? kNarrowColumns : panels * kChannelBlock; }
 };
 
 LinePanels PanelsAt(const ConvolutionProblem& problem, int64_t panel) {
   const int64_t channel = panel * kChannelBlock;
   const int64_t left = problem.out_channels - channel;
-  if (left <= kNarrowLineColumns) return {panel, 1, channel, left, true};
+  if (left <= kNarrowColumns) return {panel, 1, channel, left, true};
   // A panel that narrower vectors can do is left for them.
-  const bool is_pair = kLineTilePanels >= 2 && left > kChannelBlock + kNarrowLineColumns;
+  const bool is_pair = kLineTilePanels >= 2 && left > kChannelBlock + kNarrowColumns;
   const int64_t panels = is_pair ? 2 : 1;
   return {panel, panels, channel, std::min(left, panels * kChannelBlock), false};
 }

@@ -57,6 +57,22 @@ struct PanelTile {
 };
 using PanelTileFunction = void (*)(const PanelTile&);
 
+// Lets the lines that the sums of a row go to arrive while they are computed.
+template <int kPanels>
+HWY_INLINE void PrefetchSums(const float* row) {
+  QX_UNROLL for (int c = 0; c < kPanels; ++c) __builtin_prefetch(row + c * kChannelBlock, 1, 3);
+}
+
+// What the sums of all rows start with: `initial` [kVectors vectors], or zeros where it is null.
+template <int kRows, int kVectors, class D>
+HWY_INLINE void StartSums(D d, const float* initial, hn::Vec<D> (&sums)[kRows][kVectors]) {
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const hn::Vec<D> start = initial != nullptr ? hn::LoadU(d, initial + v * kLanes) : hn::Zero(d);
+    QX_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
+  }
+}
+
 // The first kWidth columns of each panel.
 template <int kRows, int kPanels, int kWidth>
 void MultiplyPanelTile(const PanelTile& tile) {
@@ -66,15 +82,8 @@ void MultiplyPanelTile(const PanelTile& tile) {
   constexpr int kVectorsPerPanel = kWidth / kLanes;
   constexpr int kVectors = kPanels * kVectorsPerPanel;
   V sums[kRows][kVectors];
-  // The lines that the sums go to arrive while they are computed.
-  QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL for (int c = 0; c < kPanels; ++c)
-        __builtin_prefetch(tile.sums[r] + tile.sums_offset + c * kChannelBlock, 1, 3);
-  }
-  QX_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const V start = tile.initial != nullptr ? hn::LoadU(d, tile.initial + v * kLanes) : hn::Zero(d);
-    QX_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
-  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) PrefetchSums<kPanels>(tile.sums[r] + tile.sums_offset);
+  StartSums(d, tile.initial, sums);
   // Rows of a panel between its prefetch and its use.
   constexpr int64_t kAhead = kRows >= 4 ? 8 * kChannelBlock : 0;
   const int64_t panel_stride = tile.panel_stride;

@@ -17,6 +17,8 @@ constexpr milliseconds kGreetTime{2000};
 constexpr int kMostDoublings = 3;
 // A root that is late is waited for; after that time, others take its leaders too.
 constexpr milliseconds kRootPatience{1000};
+// About 75 ms where connections are refused.
+constexpr int kTriesOfSuccessors = 4;
 constexpr milliseconds kFirstBackoff{5};
 constexpr milliseconds kMostBackoff{500};
 constexpr int kChildRootsPerRoot = 32;
@@ -92,9 +94,15 @@ std::vector<int> TreeNode::State::root_order() const {
     // Others are wanted only where the first does not answer.
     if (order.size() == 1 && climb.num_failures == 0) return order;
   }
+  const bool has_root = !order.empty();
   for (const RedirectMessage& successor : successors) {
-    if (successor.rank == options.rank) break;  // those behind ask this rank
-    consider(successor.rank);
+    if (successor.rank != options.rank) {
+      consider(successor.rank);
+      continue;
+    }
+    // Those behind ask this rank. Those before it may have been on the host of the top and have fallen with it.
+    if (!has_root && climb.num_failures >= kTriesOfSuccessors) order.clear();
+    break;
   }
   return order;
 }

@@ -213,11 +213,13 @@ void PeerLinks::attach_tcp(int rank, Stream& stream) {
 void PeerLinks::on_link_event(int rank) {
   TcpPeer& peer = tcp_peers_[rank];
   std::string lost;
+  bool is_closed = false;
   {
     Engine::Guard guard(engine_);
     while (engine_.poll()) {
     }
-    if (peer.link->closed() && engine_.peer_state(rank) == Engine::PeerState::kUp) {
+    is_closed = peer.link->closed();
+    if (is_closed && engine_.peer_state(rank) == Engine::PeerState::kUp) {
       lost = peer.link->close_reason();
       const bool has_left = engine_.peer_has_left(rank);
       engine_.lose_peer(rank, "died: its process " + lost + " without leaving");
@@ -225,7 +227,7 @@ void PeerLinks::on_link_event(int rank) {
     }
     engine_.wake_waiters();
   }
-  if (peer.link->closed()) loop_.forget(peer.socket.fd());
+  if (is_closed) loop_.forget(peer.socket.fd());
   if (!lost.empty()) needs_.lost(rank, lost);
 }
 

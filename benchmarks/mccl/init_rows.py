@@ -1,7 +1,8 @@
 """How long init_process_group holds up its caller: with a store that exists already, and over mccl://.
 
 The ranks are forked from one process after the imports. They start each round together, so that at 64 ranks the slowest
-one also waits for its turn on the cores."""
+one also waits for its turn on the cores. What torch itself takes for that is seen beside them: the group of its backend
+"fake", which does nothing at all."""
 
 import datetime
 import os
@@ -15,7 +16,7 @@ from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
 
 _SIZES = (2, 64)
-_WAYS = ("mccl, store=", "mccl://", "gloo", "lazy gloo")
+_WAYS = ("mccl, store=", "mccl://", "gloo", "lazy gloo", "fake")
 _TIMEOUT = datetime.timedelta(seconds=60)
 _UNREACHABLE_TIMEOUT = datetime.timedelta(seconds=2)
 
@@ -26,12 +27,21 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _start_together(rank: int, num_ranks: int, port: int) -> None:
+    """A group that does nothing cannot make its ranks meet before a round."""
+    dist.init_process_group(
+        "mccl", init_method=f"mccl://127.0.0.1:{port}", rank=rank, world_size=num_ranks, timeout=_TIMEOUT
+    )
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def _initialise(way: str, rank: int, num_ranks: int, place: str, port: int) -> float:
     """Seconds of the call alone. `place`: of a file that no group has used."""
     os.environ["TORCH_GLOO_LAZY_INIT"] = "1" if way == "lazy gloo" else "0"
     store = None if way == "mccl://" else dist.FileStore(place, num_ranks)
     method = f"mccl://127.0.0.1:{port}" if way == "mccl://" else None
-    backend = "mccl" if way.startswith("mccl") else "gloo"
+    backend = "mccl" if way.startswith("mccl") else way.removeprefix("lazy ")
     start = time.perf_counter()
     dist.init_process_group(backend, init_method=method, store=store, rank=rank, world_size=num_ranks, timeout=_TIMEOUT)
     return time.perf_counter() - start
@@ -65,6 +75,7 @@ def time_init(
 ) -> dict[str, list[float]]:
     """Way -> seconds of the slowest of `size` ranks in each round. Runs in one process, which holds no group."""
     import quincunx.mccl  # noqa: F401  Registers the backend.
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401  Registers "fake".
 
     warnings.simplefilter("ignore", DeprecationWarning)  # the process has threads, which the ranks do not use
     port = _free_port()
@@ -72,11 +83,13 @@ def time_init(
     def run_rounds(way: str, forked: int) -> list[float]:
         seconds = []
         for round_index in range(-1, rounds):
+            _start_together(forked, size, port)
             place = f"{store}-{way.replace(' ', '-').replace('/', '')}-{size}-{round_index}"
             elapsed = _initialise(way, forked, size, place, port)
             if round_index >= 0:  # the first round loads what torch loads late
                 seconds.append(elapsed)
-            dist.barrier()
+            if way != "fake":
+                dist.barrier()
             dist.destroy_process_group()
         return seconds
 
@@ -120,6 +133,7 @@ def measure_init(context: Context) -> list[Measurement]:
         (seconds,) = context.workers(1).run(__name__, "time_init", ways=ways, size=size, rounds=rounds)
         context.close()
         peers = {way: seconds[way] for way in ways if "gloo" in way}
+        peers["torch alone (fake)"] = seconds["fake"]
         for way in ways[:2]:
             variant = f"{way.removeprefix('mccl, ')}, {size} ranks"
             rows.append(

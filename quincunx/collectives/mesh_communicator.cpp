@@ -93,6 +93,7 @@ bool MeshCommunicator::ready() const {
 
 Status MeshCommunicator::wait_ready(milliseconds timeout) {
   if (!engine_->belongs_to_this_process()) return engine_->foreign_process_error();
+  mesh_->hurry();
   const milliseconds limit = timeout.count() > 0 ? std::min(timeout, kLongestTimeout) : milliseconds(timeout_ms_);
   const bool ended =
       engine_->wait_until([&] { return all_members_up() || !group_->failure().ok(); }, Clock::now() + limit);
@@ -168,6 +169,7 @@ Result<OperationPtr> MeshCommunicator::begin(const Call& call, int peer, millise
   if (timeout.count() < 0) {
     return invalid_argument("timeout: expected 0 or more, got " + std::to_string(timeout.count()) + " ms");
   }
+  mesh_->hurry();
   Counter& counter = counters_[static_cast<size_t>(call.operation)];
   counter.calls.fetch_add(1, std::memory_order_relaxed);
   counter.bytes.fetch_add(call.count * dtype_size_bytes(call.dtype), std::memory_order_relaxed);

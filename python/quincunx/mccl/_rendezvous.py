@@ -52,7 +52,10 @@ def _parse(url: str) -> tuple[Place, str]:
 
 def open_store(url: str, timeout: datetime.timedelta = default_pg_timeout) -> dist.Store:
     """The store of mccl://host:port?rank=...&world_size=...; waits for nobody."""
-    place, generation = _parse(url)
+    return _open(*_parse(url), timeout)
+
+
+def _open(place: Place, generation: str, timeout: datetime.timedelta) -> dist.Store:
     return load().open_store(place.host, place.port, place.rank, place.world_size, generation, timeout)
 
 
@@ -60,8 +63,8 @@ def rendezvous_handler(
     url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any
 ) -> Iterator[tuple[dist.Store, int, int]]:
     """What torch calls for mccl:// URLs."""
-    place, _generation = _parse(url)
-    yield open_store(url, timeout), place.rank, place.world_size
+    place, generation = _parse(url)
+    yield _open(place, generation, timeout), place.rank, place.world_size
     raise RuntimeError("mccl:// cannot meet a second time; initialise the process group again")
 
 

@@ -20,15 +20,8 @@ constexpr milliseconds kDrainTime{1000};
 // Addresses of other interfaces that are tried, at most: each takes a descriptor.
 constexpr size_t kMostInterfaces = 4;
 
-// Threads of a library take no signals: they are the program's.
-std::unique_ptr<std::thread> start_thread(std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  auto thread = std::make_unique<std::thread>(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+// Whose thread this is.
+thread_local const Mesh* mesh_of_this_thread = nullptr;
 
 void join(const std::unique_ptr<std::thread>& thread) {
   if (thread) thread->join();
@@ -46,13 +39,15 @@ Mesh::Mesh(const Options& options, std::shared_ptr<Store> store, RankRecord own)
       store_(std::move(store)),
       engine_(std::make_shared<Engine>(options.rank, options.world_size)),
       own_(std::move(own)),
+      chosen_interface_(options.interface_address.empty() ? variable("QX_MCCL_INTERFACE") : options.interface_address),
+      denied_interfaces_(variable("QX_MCCL_INTERFACE_DENY")),
       job_id_(fnv1a(options.group_name + "/" + options.generation)),
       instance_(random_bits()) {}
 
 // The last communicator may go in a callback of an operation, on a thread of the mesh, which must not end itself.
 std::shared_ptr<Mesh> Mesh::make(const Options& options, std::shared_ptr<Store> store, RankRecord own) {
   const auto destroy = [](Mesh* mesh) {
-    if (mesh->is_own_thread())
+    if (mesh_of_this_thread == mesh)
       std::thread([mesh] { delete mesh; }).detach();
     else
       delete mesh;
@@ -60,24 +55,28 @@ std::shared_ptr<Mesh> Mesh::make(const Options& options, std::shared_ptr<Store> 
   return {new Mesh(options, std::move(store), std::move(own)), destroy};
 }
 
-bool Mesh::is_own_thread() const {
-  const auto is_current = [](const std::unique_ptr<std::thread>& thread) {
-    return thread && thread->get_id() == std::this_thread::get_id();
-  };
-  return is_current(store_thread_) || is_current(loop_thread_) || is_current(helper_thread_);
+// Threads of a library take no signals: they are the program's.
+std::unique_ptr<std::thread> Mesh::start_thread(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto thread = std::make_unique<std::thread>([this, body = std::move(body)] {
+    mesh_of_this_thread = this;
+    body();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 Status Mesh::bind_doors() {
-  const std::string chosen =
-      options_.interface_address.empty() ? variable("QX_MCCL_INTERFACE") : options_.interface_address;
   std::vector<std::string> external;
-  if (!chosen.empty()) {
-    external.push_back(chosen);
+  if (!chosen_interface_.empty()) {
+    external.push_back(chosen_interface_);
   } else {
-    QX_ASSIGN_OR_RETURN(external, external_addresses(variable("QX_MCCL_INTERFACE_DENY")));
+    QX_ASSIGN_OR_RETURN(external, external_addresses(denied_interfaces_));
     if (external.size() > kMostInterfaces) external.resize(kMostInterfaces);
   }
-  own_.takes_external = !chosen.empty();
+  own_.takes_external = !chosen_interface_.empty();
   if (options_.interface_address.empty()) {
     Result<Listener> loopback = listen_on("127.0.0.1");
     if (!loopback.ok()) loopback = listen_on("::1");
@@ -97,7 +96,7 @@ Status Mesh::bind_doors() {
 }
 
 Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_ptr<Store> store) {
-  RankRecord own = describe_this_process();
+  RankRecord own;
   own.rank = options.rank;
   own.world_size = options.world_size;
   own.token = random_token();
@@ -117,18 +116,19 @@ Result<std::shared_ptr<Mesh>> Mesh::start(const Options& options, std::shared_pt
   mesh->front_door_ = std::make_unique<FrontDoor>(
       *mesh->loop_, [self](Purpose purpose) { return self->proof_for(purpose); },
       [self](std::shared_ptr<Stream> stream) { self->take_stream(std::move(stream)); });
-  QX_RETURN_IF_ERROR(mesh->bind_doors());
-  PeerLinks::Needs needs;
-  needs.resolve = [self](int rank) { self->resolve(rank); };
-  needs.lost = [self](int rank, const std::string& reason) { self->tree_->report_dead(rank, reason); };
-  mesh->links_ = std::make_unique<PeerLinks>(*mesh->loop_, *mesh->engine_, mesh->own_, mesh->job_id_,
-                                             mesh->credentials_, std::move(needs));
-  mesh->engine_->use_links(*mesh->links_);
+  if (!mesh->chosen_interface_.empty()) QX_RETURN_IF_ERROR(mesh->bind_doors());
   register_for_fork(self);
-  mesh->loop_thread_ = start_thread([self] { self->run_loop(); });
-  mesh->store_thread_ = start_thread([self] { self->run_store(); });
-  mesh->helper_thread_ = start_thread([engine = mesh->engine_] { engine->run_helper(); });
+  mesh->loop_thread_ = mesh->start_thread([self] { self->run_loop(); });
   return mesh;
+}
+
+void Mesh::hurry() {
+  if (hurried_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    hurried_ = true;
+  }
+  changed_.notify_all();
 }
 
 Mesh::~Mesh() {
@@ -156,6 +156,7 @@ Mesh::~Mesh() {
     engine_->dismiss_driver(guard);
   }
   leave_ = true;
+  hurry();
   if (loop_) {
     loop_->wake();
     std::unique_lock lock(mutex_);
@@ -169,8 +170,8 @@ Mesh::~Mesh() {
   changed_.notify_all();
   if (store_) store_->close();
   if (loop_) loop_->wake();
-  join(store_thread_);
   join(loop_thread_);
+  join(store_thread_);
   join(helper_thread_);
   if (links_) links_->finish(Clock::now() + kDrainTime);
 }

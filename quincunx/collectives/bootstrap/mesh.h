@@ -26,7 +26,8 @@ namespace qx::collectives {
 
 class Mesh {
  public:
-  // Binds the sockets and starts the threads; waits for nobody.
+  // Starts a thread that does everything else, the binding of sockets included, unless an interface was chosen: that it
+  // is none is told here. Waits for nobody.
   static Result<std::shared_ptr<Mesh>> start(const Options& options, std::shared_ptr<Store> store);
   // Says goodbye, lets what was sent leave, and ends the threads. The pointer from start never runs it on one of them.
   ~Mesh();
@@ -34,6 +35,8 @@ class Mesh {
   Mesh& operator=(const Mesh&) = delete;
 
   const std::shared_ptr<Engine>& engine() const { return engine_; }
+  // Somebody waits, or is about to: connecting begins at once.
+  void hurry();
   Status failure() const;
   // Connections dropped because they did not speak the protocol or did not prove who they are.
   uint64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
@@ -49,7 +52,7 @@ class Mesh {
 
   Mesh(const Options& options, std::shared_ptr<Store> store, RankRecord own);
   static std::shared_ptr<Mesh> make(const Options& options, std::shared_ptr<Store> store, RankRecord own);
-  bool is_own_thread() const;
+  std::unique_ptr<std::thread> start_thread(std::function<void()> body);
   Status bind_doors();
   TreeOptions tree_options() const;
   bool is_root() const;
@@ -57,6 +60,7 @@ class Mesh {
 
   // mesh_loop.cpp: the loop's thread
   void run_loop();
+  Status prepare();
   Clock::time_point next_timer();
   void join_host(const std::string& identity);
   void on_host_memory(Result<std::shared_ptr<HostMemory>> memory);
@@ -87,7 +91,9 @@ class Mesh {
   const Options options_;
   const std::shared_ptr<Store> store_;
   std::shared_ptr<Engine> engine_;
-  RankRecord own_;  // complete once the threads begin
+  RankRecord own_;  // complete once the store's thread begins
+  // Of the environment, which the program may change while the loop's thread begins.
+  const std::string chosen_interface_, denied_interfaces_;
   const uint64_t job_id_;
   const uint64_t instance_;
   const Clock::time_point started_ = Clock::now();
@@ -108,6 +114,7 @@ class Mesh {
   int rank_to_look_for_ = 0;
   Clock::time_point next_look_for_ranks_{};
 
+  std::atomic<bool> hurried_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> leave_{false};
   std::atomic<bool> has_left_{false};
@@ -122,7 +129,8 @@ class Mesh {
   std::vector<int> to_resolve_;
   Clock::time_point leaves_at_{};
   Clock::time_point next_look_{};  // at progress and deadlines
-  std::unique_ptr<std::thread> store_thread_, loop_thread_, helper_thread_;
+  std::unique_ptr<std::thread> loop_thread_;
+  std::unique_ptr<std::thread> store_thread_, helper_thread_;  // started by the loop's
 };
 
 }  // namespace qx::collectives

@@ -15,6 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// A program that goes on with other work has the processors for so long, as have the other ranks of the host that come
+// at the same time: until then, or until somebody waits for the group, connecting would only be in the way.
+constexpr milliseconds kHeadStart{5};
 // How long the rank that holds the host's memory may take to hand it over.
 constexpr milliseconds kHostPatience{2000};
 // After that long without a root, ranks look for each other in the store.
@@ -43,11 +46,40 @@ std::string name_of_job(const std::string& identity, const Options& options) {
 }  // namespace
 
 void Mesh::run_loop() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kHeadStart, [this] { return hurried_.load(); });
+  }
+  if (const Status status = prepare(); !status.ok()) {
+    fail(status);
+    const std::lock_guard lock(mutex_);
+    has_left_ = true;
+    changed_.notify_all();
+    return;
+  }
   while (!stop_) {
     loop_->run_until(next_timer());
     const auto held = loop_->hold();
     after_events(Clock::now());
   }
+}
+
+Status Mesh::prepare() {
+  const auto held = loop_->hold();
+  describe_this_process(own_);
+  if (chosen_interface_.empty()) QX_RETURN_IF_ERROR(bind_doors());
+  PeerLinks::Needs needs;
+  needs.resolve = [this](int rank) { resolve(rank); };
+  needs.lost = [this](int rank, const std::string& reason) { tree_->report_dead(rank, reason); };
+  auto links = std::make_unique<PeerLinks>(*loop_, *engine_, own_, job_id_, credentials_, std::move(needs));
+  {
+    const Engine::Guard guard(*engine_);
+    links_ = std::move(links);
+    engine_->use_links(*links_);
+  }
+  store_thread_ = start_thread([this] { run_store(); });
+  helper_thread_ = start_thread([engine = engine_] { engine->run_helper(); });
+  return ok_status();
 }
 
 Mesh::Clock::time_point Mesh::next_timer() {

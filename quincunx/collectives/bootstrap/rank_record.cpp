@@ -83,14 +83,12 @@ std::vector<std::string> RankRecord::endpoints_for(const RankRecord& other) cons
   return endpoints;
 }
 
-RankRecord describe_this_process() {
-  RankRecord record;
+void describe_this_process(RankRecord& record) {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::getline(boot, record.boot_id);
   char target[128] = "";
   if (readlink("/proc/self/ns/net", target, sizeof(target) - 1) > 0) record.network_namespace = target;
   record.pid = getpid();
-  return record;
 }
 
 }  // namespace qx::collectives

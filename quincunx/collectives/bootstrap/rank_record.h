@@ -34,7 +34,7 @@ struct RankRecord {
   std::vector<std::string> endpoints_for(const RankRecord& other) const;
 };
 
-// Boot id, namespace and pid of this process.
-RankRecord describe_this_process();
+// Sets boot id, namespace and pid to those of this process.
+void describe_this_process(RankRecord& record);
 
 }  // namespace qx::collectives

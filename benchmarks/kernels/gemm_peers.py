@@ -1,12 +1,19 @@
-"""One product by ours and by each peer: MKL through torch, OpenBLAS, oneDNN, libxsmm."""
+"""One product by ours and by each peer: MKL through torch, OpenBLAS, oneDNN, libxsmm.
+
+Ours is called as OpenBLAS, oneDNN and libxsmm are, as a C function through ctypes. What its operator of PyTorch takes
+more, 2 us, is a row of its own.
+"""
 
 import contextlib
+import ctypes
+import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
 from quincunx._library import load_operators
+from quincunx.cli.bench.peak import load_library
 
 from . import libxsmm, onednn, openblas
 from .gemm_shapes import Shape
@@ -122,7 +129,29 @@ def _check(calls: dict[str, Call], expected: torch.Tensor, inner: int) -> None:
             raise RuntimeError(f"{name} computes another product: it differs by {difference:.3g}")
 
 
-def calls_for(shape: Shape, peers: Sequence[Peer]) -> dict[str, Call]:
+@functools.cache
+def _packed_product(checkout: pathlib.Path) -> Callable[..., bool]:
+    function = load_library(checkout, "libquincunx_packed_product.so").qx_packed_product
+    function.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3
+    function.restype = ctypes.c_bool
+    return function
+
+
+def ours(checkout: pathlib.Path, a: torch.Tensor, packed: torch.Tensor, columns: int) -> Call:
+    """What computes a b, of which `pack_linear_weight` made `packed`, each time it is called."""
+    output = torch.empty(a.shape[0], columns)
+    function = _packed_product(checkout)
+    arguments = a.data_ptr(), packed.data_ptr(), output.data_ptr(), a.shape[0], columns, a.shape[1]
+
+    def call(_keep: object = (a, packed)) -> torch.Tensor:
+        if not function(*arguments):
+            raise RuntimeError("the product was refused")
+        return output
+
+    return call
+
+
+def calls_for(shape: Shape, peers: Sequence[Peer], checkout: pathlib.Path) -> dict[str, Call]:
     """The same product by ours ("ours", with a packed weight) and by each peer that serves its sizes."""
     load_operators()
     generator = torch.Generator().manual_seed(0)
@@ -130,14 +159,7 @@ def calls_for(shape: Shape, peers: Sequence[Peer]) -> dict[str, Call]:
     b = torch.randn(shape.inner, shape.columns, generator=generator)
     weight = b.t().contiguous()
     packed = torch.ops.quincunx.pack_linear_weight(weight)
-    output = torch.empty(shape.rows, shape.columns)
-    linear = torch.ops.quincunx.packed_linear_out.default
-
-    def ours() -> torch.Tensor:
-        linear(a, packed, out=output)
-        return output
-
-    calls: dict[str, Call] = {"ours": ours}
+    calls: dict[str, Call] = {"ours": ours(checkout, a, packed, shape.columns)}
     for peer in peers:
         if (call := peer.product(a, b, weight)) is not None:
             calls[peer.name] = call

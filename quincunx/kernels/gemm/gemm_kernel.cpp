@@ -37,20 +37,28 @@ struct RowsOfA {
   int64_t row_stride;
 };
 
+// What tiles bring into the L2 cache for those after them: a panel each as far as they go, else rows of A.
+struct Fetches {
+  int64_t num_panels = 0;
+  int64_t tiles_before = 0;  // that had one each
+  bool rows = false;
+};
+
 // Computes one tile and, after the last block of K, its epilogue, while it is in the L1 cache.
 void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlock& inner, const RowsOfA& a,
-                  const float* next_panel) {
+                  const Fetches& fetches) {
   const int64_t panel_stride = product.inner * kPanelColumns;
   const float* b = product.packed_b + (tile.column_begin / kPanelColumns) * panel_stride + inner.begin * kPanelColumns;
   float* c = product.c + tile.row_begin * product.c_row_stride + tile.column_begin;
   const TileFunction multiply = TileFunctionFor(tile.rows, tile.panels);
   if (tile.columns == tile.panels * kPanelColumns) {
-    multiply(
-        {inner.depth, a.data, b, panel_stride, c, product.c_row_stride, !inner.first, a.row_stride, 1, next_panel});
+    multiply({inner.depth, a.data, b, panel_stride, c, product.c_row_stride, !inner.first, a.row_stride, 1, 1, 1,
+              fetches.num_panels, fetches.tiles_before, fetches.rows});
   } else {
     HWY_ALIGN float edge[kTileRows * kMaxGroupPanels * kPanelColumns];
     const int64_t stride = tile.panels * kPanelColumns;
-    multiply({inner.depth, a.data, b, panel_stride, edge, stride, false, a.row_stride, 1, next_panel});
+    multiply({inner.depth, a.data, b, panel_stride, edge, stride, false, a.row_stride, 1, 1, 1, fetches.num_panels,
+              fetches.tiles_before, fetches.rows});
     for (int64_t r = 0; r < tile.rows; ++r) {
       float* row = c + r * product.c_row_stride;
       for (int64_t j = 0; j < tile.columns; ++j) row[j] = (inner.first ? 0.0f : row[j]) + edge[r * stride + j];
@@ -63,7 +71,7 @@ void MultiplyTile(const MatrixProduct& product, const Tile& tile, const InnerBlo
 }
 
 // The same for a gated product, whose K is one block: c gets half as many columns as the tile has sums.
-void MultiplyGatedTile(const MatrixProduct& product, const Tile& tile, const RowsOfA& a, const float* next_panel) {
+void MultiplyGatedTile(const MatrixProduct& product, const Tile& tile, const RowsOfA& a, const Fetches& fetches) {
   HWY_ALIGN float sums[kTileRows * kMaxGroupPanels * kPanelColumns];
   const int64_t panel_stride = product.inner * kPanelColumns;
   const int64_t stride = tile.panels * kPanelColumns;
@@ -71,7 +79,8 @@ void MultiplyGatedTile(const MatrixProduct& product, const Tile& tile, const Row
   const int64_t at_once = std::min(tile.panels, GroupPanels(tile.rows));
   for (int64_t p = 0; p < tile.panels; p += at_once) {
     TileFunctionFor(tile.rows, at_once)({product.inner, a.data, b + p * panel_stride, panel_stride,
-                                         sums + p * kPanelColumns, stride, false, a.row_stride, 1, next_panel});
+                                         sums + p * kPanelColumns, stride, false, a.row_stride, 1, 1, 1,
+                                         fetches.num_panels, fetches.tiles_before, fetches.rows});
   }
   const int64_t column = tile.column_begin / 2;
   ApplyGatedEpilogue(product.epilogue, tile.row_begin, tile.rows, column,
@@ -84,42 +93,76 @@ int64_t PanelsAtOnce(const MatrixProduct& product, int64_t rows) {
   return std::max<int64_t>(GroupPanels(rows), product.gated ? 2 : 1);
 }
 
-// All panels of `range` for one block of K; `a` starts at the first row of the range.
-void MultiplyTiles(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner, const RowsOfA& a) {
+// Tiles [tile, result) have the same rows.
+int64_t EndOfEqualTiles(const MatrixProduct& product, const BlockRange& range, int64_t tile) {
+  const int64_t longer = product.rows % range.num_tiles;
+  return tile < longer ? std::min(longer, range.tile_end) : range.tile_end;
+}
+
+// Groups of `panels` panels from `panel` on for all tiles of `range`, which need nothing but their sums.
+void MultiplyPlainGroups(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner,
+                         const RowsOfA& a, int64_t panel, int64_t panels, int64_t num_groups) {
   const int64_t first = first_row(range.tile_begin, range.num_tiles, product.rows);
-  const int64_t widest = PanelsAtOnce(product, (product.rows + range.num_tiles - 1) / range.num_tiles);
   const int64_t panel_stride = product.inner * kPanelColumns;
+  for (int64_t t = range.tile_begin; t < range.tile_end;) {
+    const int64_t end = EndOfEqualTiles(product, range, t);
+    const int64_t row = first_row(t, range.num_tiles, product.rows);
+    const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
+    TileFunctionFor(rows, panels)({inner.depth, a.data + (row - first) * a.row_stride,
+                                   product.packed_b + panel * panel_stride + inner.begin * kPanelColumns, panel_stride,
+                                   product.c + row * product.c_row_stride + panel * kPanelColumns, product.c_row_stride,
+                                   !inner.first, a.row_stride, 1, end - t, num_groups,
+                                   range.panel_end - panel - num_groups * panels, t - range.tile_begin,
+                                   panel == range.panel_begin && a.row_stride == inner.depth});
+    t = end;
+  }
+}
+
+// One group of panels for all tiles of `range`, one after another; `a` starts at the first row of the range.
+void MultiplyGroup(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner, const RowsOfA& a,
+                   int64_t panel, int64_t panels) {
+  const int64_t first = first_row(range.tile_begin, range.num_tiles, product.rows);
+  const int64_t column = panel * kPanelColumns;
+  const int64_t columns = std::min(panels * kPanelColumns, product.columns - column);
+  for (int64_t t = range.tile_begin; t < range.tile_end; ++t) {
+    const int64_t row = first_row(t, range.num_tiles, product.rows);
+    const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
+    if (product.upper_only && column + columns <= row) break;  // this tile and those below it
+    const Fetches fetches{range.panel_end - panel - panels, t - range.tile_begin,
+                          panel == range.panel_begin && a.row_stride == inner.depth};
+    Tile tile{row, rows, column, columns, panels};
+    // Panels that lie below the diagonal are left out, half of the group at a time.
+    while (product.upper_only && tile.panels > 1 && tile.column_begin + tile.panels / 2 * kPanelColumns <= row) {
+      tile.panels /= 2;
+      tile.column_begin += tile.panels * kPanelColumns;
+      tile.columns -= tile.panels * kPanelColumns;
+    }
+    const RowsOfA rows_of_a{a.data + (row - first) * a.row_stride, a.row_stride};
+    if (product.gated) {
+      MultiplyGatedTile(product, tile, rows_of_a, fetches);
+    } else {
+      MultiplyTile(product, tile, inner, rows_of_a, fetches);
+    }
+  }
+}
+
+// All panels of `range` for one block of K; `a` starts at the first row of the range.
+void MultiplyPanels(const MatrixProduct& product, const BlockRange& range, const InnerBlock& inner, const RowsOfA& a) {
+  const int64_t widest = PanelsAtOnce(product, (product.rows + range.num_tiles - 1) / range.num_tiles);
+  const bool is_plain = !product.gated && !product.upper_only && (!inner.last || product.epilogue.is_identity());
+  const int64_t whole_panels = product.columns / kPanelColumns;
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     int64_t panels = widest;
     while (panels > range.panel_end - panel) panels /= 2;
-    const int64_t column = panel * kPanelColumns;
-    const int64_t columns = std::min(panels * kPanelColumns, product.columns - column);
-    for (int64_t t = range.tile_begin; t < range.tile_end; ++t) {
-      const int64_t row = first_row(t, range.num_tiles, product.rows);
-      const int64_t rows = first_row(t + 1, range.num_tiles, product.rows) - row;
-      if (product.upper_only && column + columns <= row) break;  // this tile and those below it
-      // The first tiles fetch a panel of the next group each, the others the rows of A behind them.
-      const int64_t next = panel + panels + (t - range.tile_begin);
-      const bool fetches = t - range.tile_begin < panels && next < range.panel_end;
-      const bool fetches_rows = panel == range.panel_begin && a.row_stride == inner.depth && t + 1 < range.tile_end;
-      const float* next_panel = fetches        ? product.packed_b + next * panel_stride + inner.begin * kPanelColumns
-                                : fetches_rows ? a.data + (row + rows - first) * a.row_stride
-                                               : nullptr;
-      Tile tile{row, rows, column, columns, panels};
-      // Panels that lie below the diagonal are left out, half of the group at a time.
-      while (product.upper_only && tile.panels > 1 && tile.column_begin + tile.panels / 2 * kPanelColumns <= row) {
-        tile.panels /= 2;
-        tile.column_begin += tile.panels * kPanelColumns;
-        tile.columns -= tile.panels * kPanelColumns;
-      }
-      const RowsOfA rows_of_a{a.data + (row - first) * a.row_stride, a.row_stride};
-      if (product.gated) {
-        MultiplyGatedTile(product, tile, rows_of_a, next_panel);
-      } else {
-        MultiplyTile(product, tile, inner, rows_of_a, next_panel);
-      }
+    const int64_t num_groups =
+        EndOfEqualTiles(product, range, range.tile_begin) == range.tile_end ? (range.panel_end - panel) / panels : 1;
+    const int64_t plain_groups = is_plain ? std::min(num_groups, (whole_panels - panel) / panels) : 0;
+    if (plain_groups > 0) {
+      MultiplyPlainGroups(product, range, inner, a, panel, panels, plain_groups);
+    } else {
+      MultiplyGroup(product, range, inner, a, panel, panels);
     }
-    panel += panels;
+    panel += std::max<int64_t>(1, plain_groups) * panels;
   }
 }
 
@@ -138,7 +181,7 @@ void MultiplyBlock(const MatrixProduct& product, const BlockRange& range, float*
       CopyToRows(a, product.a.row_stride, product.a.column_stride, row_end - row_begin, depth, workspace);
       rows = {workspace, depth};
     }
-    MultiplyTiles(product, range, {begin, depth, i == 0, i + 1 == blocks}, rows);
+    MultiplyPanels(product, range, {begin, depth, i == 0, i + 1 == blocks}, rows);
   }
 }
 

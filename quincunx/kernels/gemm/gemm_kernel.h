@@ -1,6 +1,7 @@
 // One thread's share of a product: the functions that exist once for each instruction set.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "quincunx/kernels/gemm/matrix_product.h"
@@ -11,8 +12,10 @@ namespace qx::kernels {
 // is left at the end. The number depends on the instruction set that runs.
 int64_t tile_rows(int64_t rows);
 
-// Tile t of num_tiles covers rows [first_row(t), first_row(t + 1)).
-inline int64_t first_row(int64_t tile, int64_t num_tiles, int64_t rows) { return tile * rows / num_tiles; }
+// Tile t of num_tiles covers rows [first_row(t), first_row(t + 1)). Those of one row more come first.
+inline int64_t first_row(int64_t tile, int64_t num_tiles, int64_t rows) {
+  return tile * (rows / num_tiles) + std::min(tile, rows % num_tiles);
+}
 
 struct BlockRange {
   int64_t num_tiles;  // of the whole product

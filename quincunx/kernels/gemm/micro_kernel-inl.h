@@ -31,7 +31,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // eight independent sums would wait for each other.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int64_t kTileRows = 8;
-constexpr int64_t TileRowsFor(int64_t rows) { return rows <= 16 ? 8 : 6; }
+constexpr int64_t TileRowsFor(int64_t rows) { return rows <= 24 ? 8 : 6; }
 constexpr int64_t GroupPanels(int64_t rows) { return rows <= 6 ? 4 : 2; }
 #elif HWY_TARGET == HWY_AVX2
 inline constexpr int64_t kTileRows = 6;
@@ -54,13 +54,25 @@ struct TileOperands {
   bool accumulate;  // add to c instead of overwriting it
   int64_t a_row_stride = 1;
   int64_t a_step = 0;  // from one k to the next; 0: as many as there are rows
-  // A panel that is read soon after this tile: it is brought into the L2 cache meanwhile. Null where there is none.
-  const float* next_panel = nullptr;
+  // Tiles of the same rows below each other, and groups of panels beside each other, in one call: what is stored
+  // between two tiles, arguments too, waits behind the sums of the first for the stores of c, and the second could not
+  // start.
+  int64_t num_tiles = 1;
+  int64_t num_groups = 1;
+  // Panels behind the last group that are read soon: each tile, counted with those of earlier calls, brings one of
+  // those behind its group into the L2 cache, as far as they go.
+  int64_t num_panels_after = 0;
+  int64_t tiles_before = 0;
+  // The other tiles of the first group bring the rows of A that lie behind their own.
+  bool fetches_rows = false;
 };
 using TileFunction = void (*)(const TileOperands&);
 
+// One of the tiles of `operands`; `next` is read on by next_step for each k.
 template <int kRows, int kPanels>
-void MultiplyTile(const TileOperands& operands) {
+HWY_INLINE void SumTile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t depth,
+                        int64_t a_row_stride, int64_t a_step, int64_t panel_stride, int64_t c_row_stride,
+                        bool accumulate, const float* next, int64_t next_step) {
   const hn::CappedTag<float, kPanelColumns> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
@@ -71,19 +83,10 @@ void MultiplyTile(const TileOperands& operands) {
   constexpr int64_t kAhead = kRows >= 4 ? 8 * kPanelColumns : 0;
   V sums[kRows][kVectors];
   QX_UNROLL for (int r = 0; r < kRows; ++r) { QX_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d); }
-  const float* HWY_RESTRICT a = operands.a;
-  const float* HWY_RESTRICT b = operands.b;
-  const int64_t a_row_stride = operands.a_row_stride;
-  const int64_t a_step = operands.a_step != 0 ? operands.a_step : kRows;
-  const int64_t panel_stride = operands.panel_stride;
-  const float* next = operands.next_panel != nullptr ? operands.next_panel : b;
-  const int64_t next_step = operands.next_panel != nullptr ? kPanelColumns : 0;
   QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    QX_UNROLL for (int p = 0; p < kPanels; ++p) {
-      __builtin_prefetch(operands.c + r * operands.c_row_stride + p * kPanelColumns);
-    }
+    QX_UNROLL for (int p = 0; p < kPanels; ++p) __builtin_prefetch(c + r * c_row_stride + p * kPanelColumns);
   }
-  for (int64_t k = operands.depth; k != 0; --k) {
+  for (int64_t k = depth; k != 0; --k) {
     V row[kVectors];
     QX_UNROLL for (int v = 0; v < kVectors; ++v) {
       row[v] = hn::LoadU(d, b + (v / kVectorsPerPanel) * panel_stride + (v % kVectorsPerPanel) * kLanes);
@@ -100,13 +103,47 @@ void MultiplyTile(const TileOperands& operands) {
     b += kPanelColumns;
     next += next_step;
   }
-  QX_UNROLL for (int r = 0; r < kRows; ++r) {
-    float* HWY_RESTRICT c = operands.c + r * operands.c_row_stride;
-    QX_UNROLL for (int v = 0; v < kVectors; ++v) {
-      V sum = sums[r][v];
-      if (operands.accumulate) sum = hn::Add(hn::LoadU(d, c + v * kLanes), sum);
-      hn::StoreU(sum, d, c + v * kLanes);
+  if (accumulate) {
+    QX_UNROLL for (int r = 0; r < kRows; ++r) {
+      QX_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = hn::Add(hn::LoadU(d, c + r * c_row_stride + v * kLanes), sums[r][v]);
+      }
     }
+  }
+  QX_UNROLL for (int r = 0; r < kRows; ++r) {
+    QX_UNROLL for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[r][v], d, c + r * c_row_stride + v * kLanes);
+  }
+}
+
+template <int kRows, int kPanels>
+void MultiplyTiles(const TileOperands& operands) {
+  const float* b = operands.b;
+  float* first_c = operands.c;
+  const int64_t depth = operands.depth, a_row_stride = operands.a_row_stride, panel_stride = operands.panel_stride;
+  const int64_t a_step = operands.a_step != 0 ? operands.a_step : kRows;
+  const int64_t c_row_stride = operands.c_row_stride, num_tiles = operands.num_tiles;
+  const bool accumulate = operands.accumulate;
+  bool fetches_rows = operands.fetches_rows;
+  int64_t num_panels = (operands.num_groups - 1) * kPanels + operands.num_panels_after;  // behind the group
+  for (int64_t group = operands.num_groups; group != 0; --group) {
+    const float* a = operands.a;
+    float* c = first_c;
+    const int64_t num_fetches = (num_panels < kPanels ? num_panels : kPanels) - operands.tiles_before;
+    const float* next_panel = b + (kPanels + operands.tiles_before) * panel_stride;
+    for (int64_t tile = 0; tile < num_tiles; ++tile) {
+      const bool fetches_panel = tile < num_fetches;
+      const float* next = fetches_panel  ? next_panel + tile * panel_stride
+                          : fetches_rows ? a + kRows * a_row_stride
+                                         : b;
+      SumTile<kRows, kPanels>(a, b, c, depth, a_row_stride, a_step, panel_stride, c_row_stride, accumulate, next,
+                              fetches_panel || fetches_rows ? kPanelColumns : 0);
+      a += kRows * a_row_stride;
+      c += kRows * c_row_stride;
+    }
+    b += kPanels * panel_stride;
+    first_c += kPanels * kPanelColumns;
+    num_panels -= kPanels;
+    fetches_rows = false;
   }
 }
 
@@ -115,7 +152,7 @@ struct Tiles {
   static constexpr int64_t Panels(int64_t rows) { return GroupPanels(rows); }
   template <int kRows, int kPanels>
   static Function Of() {
-    return &MultiplyTile<kRows, kPanels>;
+    return &MultiplyTiles<kRows, kPanels>;
   }
 };
 

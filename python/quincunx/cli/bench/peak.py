@@ -14,13 +14,13 @@ _CALIBRATION_READINGS = 15
 Reader = Callable[[int], float]
 
 
-def load_library(checkout: pathlib.Path) -> ctypes.CDLL:
-    """The loops of `benchmarks/peak`. RuntimeError where they were not built."""
+def load_library(checkout: pathlib.Path, name: str = _LIBRARY) -> ctypes.CDLL:
+    """A library of `benchmarks/`: the loops of `benchmarks/peak`. RuntimeError where it was not built."""
     places = [library_directory(), checkout / "build" / "release" / "lib"]
-    path = next((place / _LIBRARY for place in places if (place / _LIBRARY).exists()), None)
+    path = next((place / name for place in places if (place / name).exists()), None)
     if path is None:
         searched = " or ".join(str(place) for place in places)
-        raise RuntimeError(f"there is no {_LIBRARY} in {searched}; build it with `make build`")
+        raise RuntimeError(f"there is no {name} in {searched}; build it with `make build`")
     return ctypes.CDLL(str(path))
 
 

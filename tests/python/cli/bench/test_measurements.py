@@ -43,12 +43,12 @@ def peers_are_installed() -> bool:
 
 
 def test_all_sides_of_a_product_agree():
-    assert set(gemm_peers.calls_for(TINY, [FakePeer(1.0)])) == {"ours", "a peer"}
+    assert set(gemm_peers.calls_for(TINY, [FakePeer(1.0)], CHECKOUT)) == {"ours", "a peer"}
 
 
 def test_peer_that_computes_something_else_is_refused():
     with pytest.raises(RuntimeError, match="a peer computes another product"):
-        gemm_peers.calls_for(TINY, [FakePeer(1.01)])
+        gemm_peers.calls_for(TINY, [FakePeer(1.01)], CHECKOUT)
 
 
 def test_the_table_has_forty_shapes_from_one_row_to_4096():

@@ -40,6 +40,16 @@ class Staging {
     layout = dense;
   }
 
+  // Copies the input, with a cache line between its pixels.
+  void stage_pixels_apart(ConvolutionProblem& problem) {
+    constexpr int64_t kGap = 16;
+    const ImageLayout apart = channels_last_layout(problem.in_channels + kGap, problem.in);
+    float* copy = allocate(problem.images * apart.image_stride);
+    copy_images(problem.images, problem.in_channels, problem.in, problem.input, problem.input_layout, copy, apart);
+    problem.input = copy;
+    problem.input_layout = apart;
+  }
+
   // Lets `problem` write to a copy with adjacent channels; unstage_output brings it where it belongs.
   void stage_output(ConvolutionProblem& problem) {
     stage_images(problem.images, problem.out_channels, problem.out, problem.epilogue.residual,
@@ -94,6 +104,7 @@ Status run(ConvolutionProblem& problem, const PackedConvolutionWeight& weight, c
     }
     return ok_status();
   }
+  if (weight.form == ConvolutionForm::kPanels && prefers_pixels_apart(problem)) staging.stage_pixels_apart(problem);
   staging.stage_images(problem.images, problem.in_channels, problem.in, problem.input, problem.input_layout);
   staging.stage_images(problem.images, problem.in_channels, {problem.num_previous, problem.in[1], problem.in[2]},
                        problem.previous, problem.previous_layout);

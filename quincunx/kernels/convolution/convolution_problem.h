@@ -76,6 +76,10 @@ const float* input_line(const ConvolutionProblem& problem, int64_t image, int64_
 
 bool has_adjacent_channels(const ImageLayout& layout, int64_t channels);
 
+// True for windows of several taps whose runs share sets of the L1 cache, because pixels or their steps are a multiple
+// of 4096 bytes apart: convolve_panels is 7 to 15 % faster with a copy whose pixels are a little further apart.
+bool prefers_pixels_apart(const ConvolutionProblem& problem);
+
 // On as many threads as parallel_for gives. Input and previous frames must have adjacent channels; convolve_depthwise
 // wants them of output and residual too.
 void convolve_panels(const ConvolutionProblem& problem);

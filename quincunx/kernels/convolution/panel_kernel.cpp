@@ -363,6 +363,20 @@ PanelGroup GroupAt(const ConvolutionProblem& problem, const PanelItem& item, int
   return {panel, panels, channel, std::min(panels * kChannelBlock, channels - channel), is_narrow};
 }
 
+// Lets a part of the rows that a tile will read arrive while the tile before it meets `group`: pixels of one run each,
+// which no tile has read yet.
+void PrefetchTile(const PanelItem& item, const PanelBlock& block, const PanelGroup& group, int64_t tile) {
+  constexpr int64_t kCacheLine = 64 / sizeof(float);
+  const int64_t panels = item.panel_end - item.panel_begin;
+  const int64_t begin = block.depth * (group.first_panel - item.panel_begin) / panels;
+  const int64_t end = block.depth * (group.first_panel - item.panel_begin + group.panels) / panels;
+  const int64_t rows = block.first_row(tile + 1) - block.first_row(tile);
+  const float* const* inputs = block.inputs + tile * kPanelTileRows;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = begin; i < end; i += kCacheLine) __builtin_prefetch(inputs[r] + i, 0, 2);
+  }
+}
+
 void RunPanelItem(const ConvolutionProblem& problem, const PanelItem& item, const float* bias, float* workspace) {
   Parts parts(workspace);
   const PanelBlock block = CutWorkspace(problem, *item.phase, item.pixel_end - item.pixel_begin, parts);
@@ -372,9 +386,12 @@ void RunPanelItem(const ConvolutionProblem& problem, const PanelItem& item, cons
       (item.panel_end - item.panel_begin) * kChannelBlock * problem.num_taps() * problem.in_per_group();
   // Rows that are not written in place are gathered for a group of panels at a time.
   const int64_t tiles_at_once = block.writes_rows && weights <= kResidentWeights ? 1 : block.num_tiles;
+  const bool has_one_run = item.phase->source == WindowSource::kTaps && block.num_segments == 1;
   for (int64_t begin = 0; begin < block.num_tiles; begin += tiles_at_once) {
+    const bool fetches_next = has_one_run && tiles_at_once == 1 && begin + 1 < block.num_tiles;
     for (int64_t panel = item.panel_begin; panel < item.panel_end;) {
       const PanelGroup group = GroupAt(problem, item, widest, panel);
+      if (fetches_next) PrefetchTile(item, block, group, begin + 1);
       for (int64_t t = begin; t < begin + tiles_at_once; ++t) RunTile(problem, item, block, group, t, bias);
       if (!block.writes_rows) ScatterBlock(problem, block, group);
       panel += group.panels;

@@ -22,6 +22,9 @@ constexpr int64_t kMinChannelsOfRun = 16;
 // has rows.
 constexpr int64_t kAliasedFloats = 1024;
 
+// With fewer output channels the copy takes longer than the conflicts.
+constexpr int64_t kMinApartOutChannels = 32;
+
 WindowSource source_of(const ConvolutionProblem& problem) {
   const int64_t channels = problem.in_per_group();
   const int64_t pixel = problem.input_layout.strides[2];
@@ -138,6 +141,14 @@ int64_t threads_for(const ConvolutionProblem& problem) {
 
 int64_t panel_weight_size(int64_t groups, int64_t in_per_group, int64_t out_per_group, int64_t taps) {
   return groups * num_channel_blocks(out_per_group) * kChannelBlock * taps * in_per_group;
+}
+
+bool prefers_pixels_apart(const ConvolutionProblem& problem) {
+  const bool is_adjacent = has_adjacent_channels(problem.input_layout, problem.in_channels);
+  const int64_t pixel = is_adjacent ? problem.input_layout.strides[2] : problem.in_channels;
+  const int64_t step = problem.transposed ? pixel : pixel * problem.stride[2];
+  return problem.num_taps() > 1 && problem.in_per_group() >= kMinChannelsOfRun &&
+         problem.out_per_group() >= kMinApartOutChannels && problem.out[2] > 1 && step % kAliasedFloats == 0;
 }
 
 void convolve_panels(const ConvolutionProblem& problem) {

@@ -47,7 +47,8 @@ TEST(CausalConvolution, ChunksGiveTheBitsOfTheWhole) {
     bool exact;
   };
   for_each_dispatch_target([] {
-    for (const Network& n : {Network{3, 20, 1, true}, {18, 17, 1, true}, {6, 6, 6, true}, {40, 64, 1, false}}) {
+    for (const Network& n :
+         {Network{3, 20, 1, true}, {18, 17, 1, true}, {6, 6, 6, true}, {40, 64, 1, false}, {1024, 32, 1, true}}) {
       std::vector<float> input = normal_values(count_of(video(n.in, kFrames)), 1);
       std::vector<float> weight = normal_values(n.out * n.in / n.groups * 27, 2);
       const TensorView w = f32_view(weight, {n.out, n.in / n.groups, 3, 3, 3});

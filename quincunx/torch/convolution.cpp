@@ -135,6 +135,18 @@ Weight read_weight(const Tensor& weight, const Sizes& weight_shape, const kernel
   return result;
 }
 
+// The strides of new_image's result are products of these sizes.
+void check_size_in_bytes(const Sizes& shape) {
+  int64_t bytes = sizeof(float);
+  for (const int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, size), &bytes)) {
+      std::string text;
+      for (const int64_t each : shape) text += (text.empty() ? "" : ", ") + std::to_string(each);
+      throw_if_error(invalid_argument("output: the size in bytes of [" + text + "] overflows 64 bits"));
+    }
+  }
+}
+
 Tensor new_output(const Tensor& x, const Weight& weight, const kernels::ConvolutionGeometry& geometry) {
   if (x.dim() != static_cast<int64_t>(weight.shape.size())) {
     throw_if_error(invalid_argument("x: expected " + std::to_string(weight.shape.size()) + " dimensions, got " +
@@ -147,6 +159,7 @@ Tensor new_output(const Tensor& x, const Weight& weight, const kernels::Convolut
       value_or_throw(kernels::convolution_output_sizes(input, std::span(weight.shape).subspan(2), geometry));
   Sizes shape{x.size(0), geometry.transposed ? weight.shape[1] * geometry.groups : weight.shape[0]};
   shape.insert(shape.end(), output.begin(), output.begin() + static_cast<std::ptrdiff_t>(count));
+  check_size_in_bytes(shape);
   return new_image(x, shape);
 }
 

@@ -64,6 +64,12 @@ Result<PackedConvolutionWeight> describe(const TensorView& weight, const Convolu
                                          const ConvolutionPacking& packing) {
   QX_RETURN_IF_ERROR(check_f32_operand("weight", weight));
   QX_RETURN_IF_ERROR(check_weight_shape(weight, geometry));
+  for (int i = 0; i < weight.num_dims() - 2; ++i) {
+    if (packing.typical_output[i] < 0) {
+      return invalid_argument("typical_output: expected sizes, or 0 where they are not known, got " +
+                              std::to_string(packing.typical_output[i]));
+    }
+  }
   PackedConvolutionWeight result;
   result.groups = geometry.groups;
   result.transposed = geometry.transposed;
@@ -182,6 +188,19 @@ Status pack_winograd(const TensorView& weight, const PackedConvolutionWeight& pa
   return pack_winograd_weight(view, packed.winograd_tile, target).status();
 }
 
+// What pack_convolution_weight can have written.
+bool is_plausible(const Header& header) {
+  bool fits = header.magic == Header::kMagic && header.form <= static_cast<uint32_t>(ConvolutionForm::kWinograd) &&
+              header.num_spatial_dims >= 1 && header.num_spatial_dims <= kMaxSpatialDims && header.groups >= 1 &&
+              header.in_channels >= 1 && header.out_channels >= 1 && header.in_channels % header.groups == 0 &&
+              header.out_channels % header.groups == 0;
+  int64_t taps = 64;  // as size_of multiplies
+  for (const uint32_t size : header.kernel) {
+    fits = fits && size >= 1 && !__builtin_mul_overflow(taps, int64_t{size}, &taps);
+  }
+  return fits;
+}
+
 Header header_of(const PackedConvolutionWeight& weight) {
   Header header{};
   header.magic = Header::kMagic;
@@ -235,8 +254,7 @@ Result<PackedConvolutionWeight> pack_convolution_weight(const TensorView& weight
 Result<PackedConvolutionWeight> read_packed_convolution_weight(std::span<const float> storage) {
   Header header{};
   if (storage.size() >= kHeaderFloats) std::memcpy(&header, storage.data(), sizeof(header));
-  if (header.magic != Header::kMagic || header.form > static_cast<uint32_t>(ConvolutionForm::kWinograd) ||
-      header.num_spatial_dims < 1 || header.num_spatial_dims > kMaxSpatialDims || header.groups == 0) {
+  if (!is_plausible(header)) {
     return invalid_argument("packed: expected what pack_convolution_weight wrote, got " +
                             std::to_string(storage.size()) + " other floats");
   }

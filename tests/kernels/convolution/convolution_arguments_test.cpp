@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <utility>
+
 #include "kernels/convolution/random_convolution.h"
 #include "quincunx/kernels/convolution/convolution.h"
 
@@ -111,6 +114,36 @@ TEST_F(ConvolutionArguments, PackedWeightsAreRecognised) {
   transposed.geometry.transposed = true;
   expect_error(convolution(x_, packed, y_, transposed), "groups and transposed: expected those");
   expect_error(convolution(x_, PackedConvolutionWeight{}, y_, options_), "weight: null data");
+}
+
+TEST_F(ConvolutionArguments, HeadersThatPackingNeverWritesAreRefused) {
+  std::vector<float> storage(static_cast<size_t>(packed_convolution_weight_size(w_, options_.geometry).value()));
+  ASSERT_TRUE(pack_convolution_weight(w_, options_.geometry, storage).ok());
+  // Magic, form, input and output channels, groups, transposed, dimensions, three sizes of the window.
+  for (const auto& [word, value] :
+       {std::pair<size_t, uint32_t>{1, 9}, {2, 0}, {3, 0}, {4, 0}, {4, 5}, {6, 4}, {7, 0}}) {
+    std::vector<float> broken = storage;
+    std::memcpy(&broken[word], &value, sizeof(value));
+    expect_error(read_packed_convolution_weight(broken).status(),
+                 "packed: expected what pack_convolution_weight wrote");
+  }
+  std::vector<float> huge = storage;
+  for (const size_t word : {7, 8, 9}) {
+    const uint32_t size = 1u << 21;
+    std::memcpy(&huge[word], &size, sizeof(size));
+  }
+  expect_error(read_packed_convolution_weight(huge).status(), "packed: expected what");
+}
+
+TEST_F(ConvolutionArguments, NullDataAndNegativeHintsAreNamed) {
+  const std::vector<int64_t> shape{2, 3, 5, 5};
+  expect_error(TensorView::contiguous(nullptr, DType::kFloat32, shape).status(),
+               "null pointer for float32[2, 3, 5, 5]");
+  const std::span<float> none;
+  expect_error(pack_convolution_weight(w_, options_.geometry, none).status(), "storage: expected");
+  const ConvolutionPacking packing{.exact = false, .typical_output = {0, -1, 0}};
+  expect_error(packed_convolution_weight_size(w_, options_.geometry, packing).status(),
+               "typical_output: expected sizes");
 }
 
 TEST_F(ConvolutionArguments, EmptyBatchesGiveNothing) {

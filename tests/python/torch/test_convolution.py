@@ -180,6 +180,11 @@ def test_bad_input_names_the_argument():
         ((x, packed), {"weight_shape": [4, 3, 3, 5]}, "weight_shape, groups and transposed: expected those"),
         ((x, torch.randn(400)), {"weight_shape": weight.shape}, "packed: expected what pack_convolution_weight wrote"),
         ((x, packed), {}, "weight: expected one to three spatial dimensions"),
+        (
+            (torch.randn(1, 3, 2, 2, 2), torch.randn(4, 3, 1, 1, 1)),
+            {"padding": [2**20]},
+            r"output: the size in bytes of \[.*\] overflows 64 bits",
+        ),
     ):
         with pytest.raises(RuntimeError, match=message):
             op(*arguments, **options)

@@ -140,9 +140,14 @@ Result<Socket> start_connect(const Endpoint& endpoint) {
 }
 
 Result<Socket> accept_from(const Socket& listener) {
-  Socket connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (connection.fd() < 0 && (errno == EAGAIN || errno == ECONNABORTED)) return not_found("no connection waits");
-  if (connection.fd() < 0) return system_error("accept");
+  // One that its peer has given up already says nothing about those behind it, and no event tells of them again.
+  int fd = -1;
+  do {
+    fd = accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  } while (fd < 0 && (errno == ECONNABORTED || errno == EINTR || errno == EPROTO));
+  Socket connection(fd);
+  if (fd < 0 && errno == EAGAIN) return not_found("no connection waits");
+  if (fd < 0) return system_error("accept");
   const int one = 1;
   setsockopt(connection.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   return connection;

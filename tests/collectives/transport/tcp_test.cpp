@@ -1,9 +1,27 @@
 #include "quincunx/collectives/transport/tcp.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+
+namespace {
+int num_aborted = 0;  // connections that are still to be taken for ones that their peers have given up
+}  // namespace
+
+// In place of the system's, also for the library: Linux hands out such connections itself, other kernels do not.
+extern "C" int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  if (num_aborted > 0) {
+    --num_aborted;
+    errno = ECONNABORTED;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_accept4, fd, address, length, flags));
+}
 
 namespace qx::collectives {
 namespace {
@@ -33,6 +51,19 @@ TEST(Tcp, NothingConnectsToItself) {
     ASSERT_NE(std::memcmp(&own, &silent.address, length), 0) << "attempt " << i << " reached itself";
   }
   if (!was_refused) GTEST_SKIP() << "the port of " << silent.to_string() << " was never taken for a connection";
+}
+
+TEST(Tcp, AConnectionThatWasGivenUpHidesNoneBehindIt) {
+  const auto listener = listen_on("127.0.0.1");
+  ASSERT_TRUE(listener.ok());
+  const auto client = start_connect(listener->endpoint);
+  ASSERT_TRUE(client.ok());
+  pollfd waiting{listener->socket.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, 5000), 1);
+  num_aborted = 2;
+  EXPECT_TRUE(accept_from(listener->socket).ok());
+  EXPECT_EQ(num_aborted, 0);
+  EXPECT_EQ(accept_from(listener->socket).status().code(), StatusCode::kNotFound);
 }
 
 TEST(Tcp, AListenerIsReached) {

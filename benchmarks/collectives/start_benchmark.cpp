@@ -1,6 +1,6 @@
-// Starts the ranks of a job as processes of this host and times them from the common start to the end of the first
-// collective, then a new group of all; counts the descriptors of each. Prints one line of JSON. `--ranks N` says how
-// many (64).
+// Starts the ranks of a job as processes of this host and times them from the common start until all are connected and
+// to the end of the first collective, then a new group of all; counts the descriptors of each. Prints one line of JSON.
+// `--ranks N` says how many (64), `--ready` that each waits until all are connected before it calls the collective.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +28,8 @@ constexpr int kMostRanks = 1024;
 struct Report {
   Clock::time_point start;
   struct Rank {
-    Clock::time_point end;
+    Clock::time_point ready;  // all have been seen
+    Clock::time_point end;    // of the first collective
     double new_group_s = 0;
     int num_descriptors = 0;      // once connected
     int num_new_descriptors = 0;  // by the new group and its first collective
@@ -40,6 +41,11 @@ void check(const qx::Status& status) {
   std::fprintf(stderr, "%s\n", status.to_string().c_str());
   _exit(1);
 }
+
+struct Job {
+  int num_ranks = 64;
+  bool waits = false;
+};
 
 int count_descriptors() {
   int count = -1;  // the directory itself is open
@@ -53,7 +59,8 @@ void all_reduce(Communicator& group) {
   if (one != group.options().world_size) check(qx::internal_error("the sum is " + std::to_string(one)));
 }
 
-void run_rank(int rank, int num_ranks, const std::string& directory, Report::Rank& report) {
+void run_rank(int rank, const Job& job, const std::string& directory, Report::Rank& report) {
+  const int num_ranks = job.num_ranks;
   Options options;
   options.rank = rank;
   options.world_size = num_ranks;
@@ -62,6 +69,8 @@ void run_rank(int rank, int num_ranks, const std::string& directory, Report::Ran
   check(store.status());
   auto group = Communicator::create(options, *store);
   check(group.status());
+  if (job.waits) check((*group)->wait_ready(options.timeout));
+  report.ready = Clock::now();
   all_reduce(**group);
   report.end = Clock::now();
   check((*group)->barrier()->wait());
@@ -78,7 +87,8 @@ void run_rank(int rank, int num_ranks, const std::string& directory, Report::Ran
   check((*group)->barrier()->wait());
 }
 
-int run(int num_ranks) {
+int run(const Job& job) {
+  const int num_ranks = job.num_ranks;
   void* memory = mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   std::string directory = (std::filesystem::temp_directory_path() / "qx-start-XXXXXX").string();
   int gate[2];
@@ -92,7 +102,7 @@ int run(int num_ranks) {
     char ignored = 0;
     if (read(gate[0], &ignored, 1) < 0) _exit(1);  // ends when the parent closes it
     close(gate[0]);
-    run_rank(rank, num_ranks, directory, report->ranks[rank]);
+    run_rank(rank, job, directory, report->ranks[rank]);
     _exit(0);
   }
   usleep(100000);  // all have been forked, and wait
@@ -106,17 +116,19 @@ int run(int num_ranks) {
   }
   std::filesystem::remove_all(directory);
   if (!ok) return 1;
-  double seconds = 0, new_group_s = 0;
+  double seconds = 0, ready_s = 0, new_group_s = 0;
   int descriptors = 0, new_descriptors = 0;
   for (int rank = 0; rank < num_ranks; ++rank) {
     const Report::Rank& one = report->ranks[rank];
     seconds = std::max(seconds, std::chrono::duration<double>(one.end - report->start).count());
+    ready_s = std::max(ready_s, std::chrono::duration<double>(one.ready - report->start).count());
     new_group_s = std::max(new_group_s, one.new_group_s);
     descriptors = std::max(descriptors, one.num_descriptors);
     new_descriptors = std::max(new_descriptors, one.num_new_descriptors);
   }
   std::printf("{\"ranks\": %d, \"seconds\": %.6f, \"new_group_seconds\": %.6f, \"descriptors\": %d, ", num_ranks,
               seconds, new_group_s, descriptors);
+  if (job.waits) std::printf("\"ready_seconds\": %.6f, ", ready_s);
   std::printf("\"new_descriptors\": %d}\n", new_descriptors);
   return 0;
 }
@@ -124,10 +136,12 @@ int run(int num_ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int num_ranks = 64;
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::string_view(argv[i]) == "--ranks") num_ranks = std::atoi(argv[i + 1]);
+  Job job;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--ranks" && i + 1 < argc) job.num_ranks = std::atoi(argv[i + 1]);
+    job.waits = job.waits || argument == "--ready";
   }
-  if (num_ranks < 1 || num_ranks > kMostRanks) check(qx::invalid_argument("--ranks: expected 1 to 1024"));
-  return run(num_ranks);
+  if (job.num_ranks < 1 || job.num_ranks > kMostRanks) check(qx::invalid_argument("--ranks: expected 1 to 1024"));
+  return run(job);
 }

@@ -1,4 +1,9 @@
-"""4,096 virtual ranks over real sockets, and how long `qx plan comm` takes to simulate 100,000."""
+"""4,096 virtual ranks over real sockets, what `qx plan comm` says of them and of 64 processes, and how long it takes
+to simulate 100,000.
+
+Both sides are times from the common start until the last rank is connected, on both cores of this machine, without a
+spread of starts: of each real run, how far the simulated time is off.
+"""
 
 import json
 import subprocess
@@ -8,6 +13,8 @@ from quincunx.cli.bench.capability import Context, Task
 from quincunx.cli.bench.row import Measurement
 
 from .programs import find_program
+from .start_rows import NUM_RANKS as NUM_PROCESSES
+from .start_rows import run_program
 
 NUM_RANKS = 100_000
 NUM_VIRTUAL_RANKS = 4096
@@ -36,10 +43,19 @@ def simulate(num_ranks: int) -> float:
     return elapsed
 
 
+def _on_this_machine(num_ranks: int, ranks_per_host: int) -> tuple[str, ...]:
+    job = ("--ranks", str(num_ranks), "--ranks-per-host", str(ranks_per_host))
+    return (*job, "--one-machine", "--cores", str(_CORES), "--skew", "0")
+
+
 def connect(num_ranks: int) -> dict:
-    """What virtual ranks, each a host of its own, took to connect over loopback."""
-    arguments = ("--ranks", str(num_ranks), "--ranks-per-host", "1", "--one-machine", "--cores", str(_CORES))
-    return plan(*arguments, "--measure")[1]["measured"]
+    """What virtual ranks, each a host of its own, took to connect over loopback; "simulated_s" is what it should be."""
+    found = plan(*_on_this_machine(num_ranks, 1), "--measure")[1]
+    return found["measured"] | {"simulated_s": found["bootstrap_s"]}
+
+
+def percent_off(simulated_s: float, real_s: float) -> float:
+    return 100 * abs(simulated_s - real_s) / real_s
 
 
 def measure_simulator(context: Context) -> list[Measurement]:
@@ -59,7 +75,23 @@ def measure_virtual_ranks(context: Context) -> list[Measurement]:
         row("_connections", ": connections a non-root rank", "connections", [r["connections"]["rank"] for r in runs]),
         row("_fan_in", ": fan-in", "connections", [run["fan_in"] for run in runs]),
         row("_bytes", ": bytes a rank", "KB", [run["bytes_received"]["rank"] / 1e3 for run in runs]),
+        Measurement(
+            "simulator_virtual_4096_ranks",
+            f"simulator against real runs of {name}",
+            "%",
+            [percent_off(run["simulated_s"], run["bootstrap_s"]) for run in runs],
+        ),
     ]
+
+
+def measure_processes(context: Context) -> list[Measurement]:
+    simulated_s = plan(*_on_this_machine(NUM_PROCESSES, NUM_PROCESSES), "--processes")[1]["bootstrap_s"]
+    runs = [
+        run_program("collectives_start_benchmark", NUM_PROCESSES, options=("--ready",))["ready_seconds"]
+        for _ in range(5 if context.quick else 11)
+    ]
+    name = f"simulator against real runs of {NUM_PROCESSES} processes"
+    return [Measurement("simulator_64_processes", name, "%", [percent_off(simulated_s, run) for run in runs])]
 
 
 _VIRTUAL = (
@@ -67,8 +99,10 @@ _VIRTUAL = (
     "virtual_4096_ranks_connections",
     "virtual_4096_ranks_fan_in",
     "virtual_4096_ranks_bytes",
+    "simulator_virtual_4096_ranks",
 )
 TASKS = (
     Task(_VIRTUAL, measure_virtual_ranks, cores=_CORES),
+    Task(("simulator_64_processes",), measure_processes, cores=_CORES),
     Task(("simulator_100000_ranks",), measure_simulator),
 )

@@ -27,10 +27,12 @@ _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _DEAD_RESOLVER = "nameserver 192.0.2.1\n"
 
 
-def run_program(name: str, num_ranks: int, *, dead_resolver: pathlib.Path | None = None) -> dict:
+def run_program(
+    name: str, num_ranks: int, *, options: tuple[str, ...] = (), dead_resolver: pathlib.Path | None = None
+) -> dict:
     """The report of one run. RuntimeError where it failed."""
     program = find_program(name)
-    command = [program, "--ranks", str(num_ranks)]
+    command = [program, "--ranks", str(num_ranks), *options]
     prepare = None if dead_resolver is None else lambda: _use_resolver(dead_resolver)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, preexec_fn=prepare)
     if done.returncode != 0:

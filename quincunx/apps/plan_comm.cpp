@@ -39,7 +39,9 @@ Result<BootstrapScenario> scenario_of(const PlanCommArguments& arguments) {
   scenario.network.is_one_machine = arguments.one_machine;
   if (arguments.one_machine) scenario.network.cores_per_host = arguments.cores;
   // Virtual ranks share one process, which is awake.
-  if (arguments.one_machine && !arguments.processes) scenario.network.wakeup_s = scenario.network.first_proof_s = 0;
+  if (arguments.one_machine && !arguments.processes) {
+    scenario.network.start_s = scenario.network.wakeup_s = scenario.network.first_proof_s = 0;
+  }
   for (const std::string& text : arguments.faults) {
     QX_ASSIGN_OR_RETURN(const collectives::Fault fault, collectives::parse_fault(text));
     scenario.faults.push_back(fault);

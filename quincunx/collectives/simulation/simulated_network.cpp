@@ -28,16 +28,19 @@ double BootstrapSimulation::State::proof_cost(Rank& rank, bool is_local) const {
   return network.first_proof_s;
 }
 
-// When the processor has done the work that came at `time`.
+// When the processor has done the work that came at `time`. One thread serves a rank: it goes on no earlier than it has
+// ended. Of cores that are free by then the one that was busy last does it; others stay free for other ranks.
 int64_t BootstrapSimulation::State::charge(Rank& rank, int64_t time, double cost_s) {
-  int64_t* busy_until = &rank.busy_until;
-  Host& host = hosts[network.is_one_machine ? 0 : static_cast<size_t>(rank.host)];
-  if (!host.cores_busy_until.empty()) {
-    busy_until = &*std::min_element(host.cores_busy_until.begin(), host.cores_busy_until.end());
+  const int64_t ready = std::max(time, rank.busy_until);
+  std::vector<int64_t>& cores = hosts[network.is_one_machine ? 0 : static_cast<size_t>(rank.host)].cores_busy_until;
+  int64_t* core = nullptr;
+  for (int64_t& busy_until : cores) {
+    if (busy_until <= ready && (core == nullptr || busy_until > *core)) core = &busy_until;
   }
-  // One thread serves a rank: it goes on no earlier than it has ended.
-  const int64_t begin = std::max({time, *busy_until, rank.busy_until});
-  *busy_until = rank.busy_until = begin + nanoseconds(cost_s);
+  if (core == nullptr && !cores.empty()) core = &*std::min_element(cores.begin(), cores.end());
+  const int64_t begin = core == nullptr ? ready : std::max(ready, *core);
+  rank.busy_until = begin + nanoseconds(cost_s);
+  if (core != nullptr) *core = rank.busy_until;
   return rank.busy_until;
 }
 
@@ -70,7 +73,7 @@ void BootstrapSimulation::State::start(int rank_index) {
   QX_CHECK_MESSAGE(node.ok(), node.status().message());
   rank.node = std::move(*node);
   if (rank.fault != nullptr && rank.fault->phase == FaultPhase::kListening) apply_fault(rank_index);
-  use_node(rank_index, 0, [](TreeNode& started, TreeNode::Time now) { started.start(now); });
+  use_node(rank_index, network.start_s, [](TreeNode& started, TreeNode::Time now) { started.start(now); });
 }
 
 void BootstrapSimulation::State::carry_out(int rank, int64_t time) {

@@ -34,7 +34,8 @@ TEST(VirtualRanks, TakeTheWaysThatTheSimulationTakes) {
   scenario.num_ranks = 600;
   scenario.num_roots = 1;
   scenario.network.is_one_machine = true;
-  scenario.network.start_skew_s = scenario.network.wakeup_s = scenario.network.first_proof_s = 0;
+  scenario.network.start_skew_s = scenario.network.start_s = 0;
+  scenario.network.wakeup_s = scenario.network.first_proof_s = 0;
   auto simulation = BootstrapSimulation::create(scenario);
   ASSERT_TRUE(simulation.ok()) << simulation.status();
   (*simulation)->run();

@@ -22,11 +22,11 @@ bool has_amx_int8() { return has_amx() && cpu_features().amx_int8; }
 bool has_amx_bf16() { return has_amx() && cpu_features().amx_bf16; }
 bool has_vnni() { return may_use_avx512() && cpu_features().avx512vnni; }
 bool has_avx2() { return (hwy::SupportedTargets() & HWY_AVX2) != 0 || may_use_avx512(); }
-#endif
 
 // Up to this many rows leave the tile registers idle; the sums of integers are the same either way. Those of bf16 are
 // not: they take the tile registers for any number of rows.
 constexpr int64_t kFewRows = 4;
+#endif
 
 DotKernel kernel_for(WeightFormat format, [[maybe_unused]] int64_t rows) {
 #if HWY_ARCH_X86

@@ -180,7 +180,7 @@ TEST_P(GemmOnEachTarget, TransposedAndStridedOperandsGiveTheSameBits) {
 }
 
 TEST_P(GemmOnEachTarget, RowsDoNotDependOnTheNumberOfRows) {
-  const Problem p{31, 900, 70};
+  const Problem p{31, 900, 200};
   auto a = random_floats(p.rows * p.inner, 11);
   auto b = random_floats(p.inner * p.columns, 12);
   const Packed weights = packed(matrix(b, p.inner, p.columns));
@@ -190,6 +190,23 @@ TEST_P(GemmOnEachTarget, RowsDoNotDependOnTheNumberOfRows) {
     std::vector<float> some(static_cast<size_t>(rows * p.columns));
     ASSERT_TRUE(gemm(matrix(a, rows, p.inner), weights.matrix, matrix(some, rows, p.columns)).ok());
     EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0) << rows << " rows";
+  }
+}
+
+// Tiles without an epilogue are summed in runs, those with one by one.
+TEST_P(GemmOnEachTarget, AnEpilogueThatAddsNothingLeavesTheBits) {
+  for (const Problem& p : {Problem{29, 24, 330}, Problem{100, 800, 64}, Problem{24, 1600, 200}}) {
+    auto a = random_floats(p.rows * p.inner, 21);
+    auto b = random_floats(p.inner * p.columns, 22);
+    std::vector<float> zeros(static_cast<size_t>(p.columns), 0.0f);
+    const TensorView bias = TensorView::contiguous(zeros.data(), DType::kFloat32, std::array{p.columns}).value();
+    GemmOptions options;
+    options.bias = &bias;
+    const Packed weights = packed(matrix(b, p.inner, p.columns));
+    std::vector<float> plain(static_cast<size_t>(p.rows * p.columns), 7.0f), with_bias = plain;
+    ASSERT_TRUE(gemm(matrix(a, p.rows, p.inner), weights.matrix, matrix(plain, p.rows, p.columns)).ok());
+    ASSERT_TRUE(gemm(matrix(a, p.rows, p.inner), weights.matrix, matrix(with_bias, p.rows, p.columns), options).ok());
+    EXPECT_EQ(plain, with_bias) << p.rows << " x " << p.inner << " x " << p.columns;
   }
 }
 

@@ -13,6 +13,7 @@ from quincunx.cli.bench.row import Measurement, Work, best_peer
 from torch.utils import mkldnn
 
 from .convolution_layers import LAYERS, Layer
+from .kept_memory import kept_memory
 
 GEOMEAN_ID = "conv_layers_geomean"
 EACH_ID = "conv_each_layer"
@@ -94,7 +95,7 @@ def measure(layer: Layer, threads: int, context: Context) -> list[Measurement]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), kept_memory():
             calls = calls_for(layer)
             check(calls)
             seconds = interleave(calls, _rounds(layer, threads, context))

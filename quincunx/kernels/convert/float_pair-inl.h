@@ -48,8 +48,11 @@ HWY_INLINE FloatPair<D> LoadPair(D d, const BFloat16* p) {
   return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(du32, 0xffff0000u)))};
 }
 
+// Whether the lower halves of NaN may be other than zero. Arithmetic on bf16 alone hands on NaN whose are.
+enum class NaNBits { kAny, kOfBFloat16 };
+
 // The upper halves of the words of both, rounded by the lower ones; NaN must be quiet, as arithmetic makes it.
-template <class D>
+template <NaNBits kNaN = NaNBits::kAny, class D>
 HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> PackPair(D /*d*/, FloatPair<D> pair) {
   const hn::RebindToUnsigned<D> du32;
   const hn::Repartition<uint16_t, D> du16;
@@ -59,6 +62,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> PackPair(D /*d*/, FloatPair<D> 
   // low + 0x7fff + (the last bit of high) carries where the half rounds up, to even in the middle.
   const auto bias = hn::Or(hn::And(high, hn::Set(du16, uint16_t{1})), hn::Set(du16, uint16_t{0x7ffe}));
   const auto rounded = hn::Add(high, hn::ShiftRight<15>(hn::AverageRound(low, bias)));
+  if constexpr (kNaN == NaNBits::kOfBFloat16) return rounded;
   // Of all ones, a NaN, the carry would make a zero.
   const auto all_ones = hn::Eq(hn::Add(high, high), hn::Set(du16, uint16_t{0xfffe}));
   return hn::IfThenElse(all_ones, high, rounded);
@@ -109,9 +113,25 @@ HWY_INLINE void StreamPair(FloatPair<D> pair, D d, Float16* p) {
 }
 #endif
 
-template <class D, typename T>
+template <NaNBits kNaN = NaNBits::kAny, class D, typename T>
 HWY_INLINE void StorePair(FloatPair<D> pair, D d, T* p, bool stream) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    const hn::Repartition<uint16_t, D> du16;
+    const auto words = PackPair<kNaN>(d, pair);
+    auto* to = reinterpret_cast<uint16_t*>(p);
+    return stream ? hn::Stream(words, du16, to) : hn::StoreU(words, du16, to);
+  }
+#endif
   stream ? StreamPair(pair, d, p) : StorePair(pair, d, p);
+}
+
+// Fetches the lines `ahead` bytes behind those of `bytes` at p into L2, nothing where `ahead` is 0. They may lie beyond
+// the array: a prefetch does not fault.
+HWY_INLINE void FetchAhead(const void* p, size_t bytes, int64_t ahead) {
+  if (ahead == 0) return;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, 2);
 }
 
 // The first `count` < 2 Lanes(d) elements; nothing beyond them is touched, and the other lanes are zero.

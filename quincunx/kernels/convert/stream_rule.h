@@ -28,4 +28,10 @@ inline bool writes_past_caches(const TensorView& output, bool in_place, bool fla
   return true;
 }
 
+// How many bytes ahead a kernel fetches what it reads, `bytes_ahead` of an input that is larger than the caches, else
+// 0: the rows that come next travel while those at hand are computed.
+inline int64_t fetched_ahead(const TensorView& input, int64_t bytes_ahead) {
+  return input.size_bytes() < kStreamedBytes ? 0 : bytes_ahead;
+}
+
 }  // namespace qx::kernels

@@ -37,8 +37,11 @@ HWY_INLINE auto WithType(const LogitBlock& block, const Body& body) {
 float BlockMax(const LogitBlock& block) {
   return WithType(block, [&](const auto* x) HWY_ATTR { return LargestOf(x, block.count); });
 }
+// Logits may be larger than the shift.
 float BlockSumOfExp(const LogitBlock& block, float shift) {
-  return WithType(block, [&](const auto* x) HWY_ATTR { return SumOfExp<false>(x, block.count, shift, nullptr); });
+  constexpr SumForm kForm{.store = false, .rough = false, .any_sign = true};
+  return WithType(block,
+                  [&](const auto* x) HWY_ATTR { return SumOfExp<kForm>(x, block.count, shift, nullptr, block.ahead); });
 }
 
 template <typename T>
@@ -70,16 +73,18 @@ void BlockGradient(const LogitBlock& block, float log_sum_exp, float scale, floa
   };
   WithType(block, [&]<typename T>(const T* x) HWY_ATTR {
     auto* to = static_cast<T*>(y);
+    constexpr bool kRough = HasRoughMath<T>(hn::ScalableTag<float>());
     int64_t i = 0;
     for (; i + 2 * step <= block.count; i += 2 * step) {
+      FetchAhead(x + i, static_cast<size_t>(2 * step) * sizeof(T), block.ahead);
       Pair first = less(LoadPair(d, x + i)), second = less(LoadPair(d, x + i + step));
-      ExpOfDifferences(d, first, second);
+      ExpOfDifferences<kRough, false>(d, first, second);
       StorePair(scaled(first), d, to + i, block.stream);
       StorePair(scaled(second), d, to + i + step, block.stream);
     }
     for (; i < block.count; i += step) {
       const Pair pair = less(LoadPairUpTo(d, x, i, block.count));
-      const Pair e = {ExpOfDifference(d, pair.a), ExpOfDifference(d, pair.b)};
+      const Pair e = {ExpOfDifference<kRough>(d, pair.a), ExpOfDifference<kRough>(d, pair.b)};
       StorePairUpTo(scaled(e), d, to, i, block.count, block.stream);
     }
   });
@@ -101,6 +106,8 @@ namespace {
 
 // Logits handled at a time: 8 KiB of f32, in L1 for both passes over it.
 constexpr int64_t kBlock = 2048;
+// How far ahead logits of a large matrix are fetched: half a block of f32.
+constexpr int64_t kFetchedAhead = 4096;
 
 Status check_targets(const TensorView& targets, int64_t rows, int64_t classes, int64_t ignore_index) {
   if (targets.dtype() != DType::kInt64 && targets.dtype() != DType::kInt32) {
@@ -156,15 +163,16 @@ class LogitRow {
       : dtype_(logits.dtype()),
         stride_(logits.stride(1)),
         bytes_(dtype_size_bytes(dtype_)),
+        ahead_(fetched_ahead(logits, kFetchedAhead)),
         data_(logits.data_as<char>() + row * logits.stride(0) * bytes_) {}
 
   bool is_dense() const { return stride_ == 1; }
   // With `as_f32`, or where its elements are apart, `buffer` takes the block as f32.
   LogitBlock block(int64_t first, int64_t count, float* buffer, bool as_f32 = false) const {
     const char* from = data_ + first * stride_ * bytes_;
-    if (is_dense() && !as_f32) return {dtype_, from, count, false};
+    if (is_dense() && !as_f32) return {dtype_, from, count, false, ahead_};
     load_row_as_f32(dtype_, from, stride_, count, buffer);
-    return {DType::kFloat32, buffer, count, false};
+    return {DType::kFloat32, buffer, count, false, 0};
   }
   float at(int64_t index) const {
     float value = 0;
@@ -176,6 +184,7 @@ class LogitRow {
   DType dtype_;
   int64_t stride_;
   int64_t bytes_;
+  int64_t ahead_;
   const char* data_;
 };
 
@@ -189,27 +198,35 @@ struct RowSums {
   double sum_of_logits;
 };
 
-// One pass: the maximum so far and the sum relative to it, which is rescaled when a block brings a larger one.
+float nan_or_zero(float value) { return std::isnan(value) ? value : 0.0f; }
+
+// A sum of terms of a block that is larger than this has terms so large that the rounding of their differences shows.
+constexpr float kLargestSum = 0x1p24f;
+
+// One pass: the sum relative to the largest of the first logits or, where a block brings terms that are much larger, to
+// its maximum, by which the sum so far is rescaled.
 RowSums sum_row(const LogitRow& row, int64_t classes, bool wants_sum) {
-  float largest = -std::numeric_limits<float>::infinity();
-  double sum = 0, total = 0;
+  constexpr int64_t kFirst = 256;
   float buffer[kBlock];
+  float shift = HWY_DYNAMIC_DISPATCH(BlockMax)(row.block(0, std::min(kFirst, classes), buffer));
+  double sum = 0, total = 0;
   for (int64_t first = 0; first < classes; first += kBlock) {
     const int64_t count = std::min(kBlock, classes - first);
     const LogitBlock block = row.block(first, count, buffer);
-    const float block_max = HWY_DYNAMIC_DISPATCH(BlockMax)(block);
-    // A block of -inf only adds nothing, unless a NaN hides in it.
-    const float shift = std::max(largest, block_max);
-    if (!std::isinf(shift) || shift > 0) {
-      if (shift > largest) sum *= std::exp(static_cast<double>(largest) - shift);
-      sum += HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, shift);
-      largest = shift;
-    } else if (std::isnan(HWY_DYNAMIC_DISPATCH(BlockSum)(block))) {
-      sum = std::numeric_limits<double>::quiet_NaN();
+    float of_block = std::isinf(shift) ? kLargestSum : HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, shift);
+    if (!(of_block < kLargestSum)) {
+      const float largest = std::max(shift, HWY_DYNAMIC_DISPATCH(BlockMax)(block));
+      // A block of -inf only adds nothing, unless a NaN hides in it.
+      const bool has_numbers = !std::isinf(largest) || largest > 0;
+      if (has_numbers && largest > shift) sum *= std::exp(static_cast<double>(shift) - largest);
+      of_block = has_numbers ? HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, largest)
+                             : nan_or_zero(HWY_DYNAMIC_DISPATCH(BlockSum)(block));
+      shift = largest;
     }
+    sum += of_block;
     if (wants_sum) total += HWY_DYNAMIC_DISPATCH(BlockSum)(block);
   }
-  return {static_cast<float>(largest + std::log(sum)), total};
+  return {static_cast<float>(shift + std::log(sum)), total};
 }
 
 // The sum in f64, row after row.
@@ -301,7 +318,7 @@ void write_gradient(const LogitRow& row, const RowGradient& gradient, const Tens
     float at_target = 0;
     if (has_target) {  // read before y, which may be the logits, is written
       const float logit = row.at(gradient.target);
-      const LogitBlock one{DType::kFloat32, &logit, 1, false};
+      const LogitBlock one{DType::kFloat32, &logit, 1, false, 0};
       HWY_DYNAMIC_DISPATCH(BlockGradient)
       (one, gradient.log_sum_exp, gradient.scale, gradient.even, &at_target);
       at_target -= gradient.at_target;

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "quincunx/kernels/convert/argument_checks.h"
@@ -23,6 +24,7 @@
 
 #include "quincunx/kernels/convert/float_pair-inl.h"
 #include "quincunx/kernels/elementwise/activations-inl.h"
+#include "quincunx/kernels/elementwise/rough_math-inl.h"
 #include "quincunx/kernels/elementwise/sin_cos-inl.h"
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
 
@@ -30,20 +32,41 @@ HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
 namespace HWY_NAMESPACE {
 
+#define QX_FUNCTION(name, function)           \
+  struct name##Function {                     \
+    template <class D, class V>               \
+    HWY_INLINE V operator()(D d, V x) const { \
+      return function(d, x);                  \
+    }                                         \
+  };
+QX_FUNCTION(Silu, Silu)
+QX_FUNCTION(GeluErf, GeluErf)
+QX_FUNCTION(GeluTanh, GeluTanh)
+
+// F of both vectors of a row of T.
+template <class F, typename T, class D>
+HWY_INLINE FloatPair<D> OfPair(D d, FloatPair<D> x) {
+  if constexpr (HasRoughMath<T>(D())) {
+    if constexpr (std::is_same_v<F, SiluFunction>) return RoughSilu(d, x);
+    if constexpr (std::is_same_v<F, GeluErfFunction>) return RoughGeluErf(d, x);
+    if constexpr (std::is_same_v<F, GeluTanhFunction>) return RoughGeluTanh(d, x);
+  }
+  const F function;
+  return {function(d, x.a), function(d, x.b)};
+}
+
 // y = F(x), or F(x) * factor with kGated, of a multiple of two vectors.
 template <class F, bool kGated, typename T>
 HWY_NOINLINE void WholeVectors(const T* x, const T* factor, T* y, int64_t count, bool stream) {
   const hn::ScalableTag<float> d;
-  const F function;
   const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
   for (int64_t i = 0; i < count; i += step) {
-    auto pair = LoadPair(d, x + i);
-    pair = {function(d, pair.a), function(d, pair.b)};
+    auto pair = OfPair<F, T>(d, LoadPair(d, x + i));
     if constexpr (kGated) {
       const auto factors = LoadPair(d, factor + i);
       pair = {hn::Mul(pair.a, factors.a), hn::Mul(pair.b, factors.b)};
     }
-    StorePair(pair, d, y + i, stream);
+    StorePair<NaNBits::kOfBFloat16>(pair, d, y + i, stream);
   }
 }
 
@@ -63,13 +86,6 @@ void Row(const ElementRow& row) {
   std::copy_n(results, rest, y + whole);
 }
 
-#define QX_FUNCTION(name, function)           \
-  struct name##Function {                     \
-    template <class D, class V>               \
-    HWY_INLINE V operator()(D d, V x) const { \
-      return function(d, x);                  \
-    }                                         \
-  };
 // The activations of networks: every dtype in registers, with and without a factor.
 template <class F>
 void ActivationRow(const ElementRow& row) {
@@ -80,14 +96,15 @@ void ActivationRow(const ElementRow& row) {
     default: return gated ? Row<F, true, float>(row) : Row<F, false, float>(row);
   }
 }
-#define QX_ACTIVATION(name, function) \
-  QX_FUNCTION(name, function)         \
+QX_FUNCTION(Sigmoid, Sigmoid)
+QX_FUNCTION(Relu, Relu)
+#define QX_ACTIVATION(name) \
   void name##Row(const ElementRow& row) { ActivationRow<name##Function>(row); }
-QX_ACTIVATION(Sigmoid, Sigmoid)
-QX_ACTIVATION(Silu, Silu)
-QX_ACTIVATION(GeluErf, GeluErf)
-QX_ACTIVATION(GeluTanh, GeluTanh)
-QX_ACTIVATION(Relu, Relu)
+QX_ACTIVATION(Sigmoid)
+QX_ACTIVATION(Silu)
+QX_ACTIVATION(GeluErf)
+QX_ACTIVATION(GeluTanh)
+QX_ACTIVATION(Relu)
 #undef QX_ACTIVATION
 
 // Others take longer than a buffer: f32 without a factor.

@@ -21,6 +21,7 @@ namespace qx::kernels {
 //   kGeluErf, kGeluTanh, kHardswish: 2^-22 |x|
 //   kHardsigmoid: 2^-22
 //   kGeluQuick: 2^-21 (1 + |x|) of the result and 2^-140
+// With AVX-512 on bf16, besides the rounding of the result: 2^-13 of it for kSilu, 2^-16 |x| for kGeluErf, kGeluTanh.
 // NaN gives NaN; infinities and denormals are handled as the exact function demands.
 enum class UnaryFunction {
   kExp,

@@ -61,17 +61,25 @@ Result<std::vector<int64_t>> read_rows(const TensorView& indices, int64_t table_
   return rows;
 }
 
-// Past the caches: `to` is aligned to 64 bytes and `bytes` a multiple of them.
-void stream_row(char* to, const char* from, int64_t bytes) {
+// Past the caches: `to` is aligned to 64 bytes and `bytes` a multiple of them. `later` is a row that is copied soon: a
+// line of it is fetched with each line written, because the hardware does not foresee where it lies.
+void stream_row(char* to, const char* from, const char* later, int64_t bytes) {
 #if defined(__SSE2__)
-  for (int64_t i = 0; i < bytes; i += 16) {
-    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), part);
+  for (int64_t i = 0; i < bytes; i += kStreamedAlignmentBytes) {
+    __builtin_prefetch(later + i);
+    for (int64_t k = i; k < i + kStreamedAlignmentBytes; k += 16) {
+      const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + k), part);
+    }
   }
 #else
+  for (int64_t i = 0; i < bytes; i += kStreamedAlignmentBytes) __builtin_prefetch(later + i);
   std::memcpy(to, from, static_cast<size_t>(bytes));
 #endif
 }
+
+// How many rows ahead rows are fetched.
+constexpr int64_t kRowsAhead = 2;
 
 class Table {
  public:
@@ -81,9 +89,12 @@ class Table {
   bool is_dense() const { return view_.stride(1) == 1 || width() == 1; }
   const char* row(int64_t index) const { return view_.data_as<char>() + index * view_.stride(0) * bytes_; }
 
-  void copy(int64_t index, char* to, int64_t to_stride, bool stream) const {
+  // Of a row of a result that is written past the caches.
+  void stream(int64_t index, char* to, int64_t later) const {
+    stream_row(to, row(index), row(later), width() * bytes_);
+  }
+  void copy(int64_t index, char* to, int64_t to_stride) const {
     if (is_dense() && to_stride == 1) {
-      if (stream) return stream_row(to, row(index), width() * bytes_);
       std::memcpy(to, row(index), static_cast<size_t>(width() * bytes_));
       return;
     }
@@ -162,12 +173,17 @@ Status embedding(const TensorView& table, const TensorView& indices, const Tenso
   const Table source(table);
   const RowOffsets to(output);
   const int64_t bytes = dtype_size_bytes(output.dtype());
-  const bool stream = table.size(1) * bytes % kStreamedAlignmentBytes == 0 && writes_past_caches(output, false);
+  const bool stream =
+      source.is_dense() && table.size(1) * bytes % kStreamedAlignmentBytes == 0 && writes_past_caches(output, false);
   parallel_for(0, to.num_rows(), std::max<int64_t>(1, kRowLoopGrain / table.size(1)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      // Rows lie anywhere: the hardware does not foresee where the next one begins.
+      char* row = output.data_as<char>() + to.offset(i) * bytes;
+      if (stream) {
+        source.stream(rows[static_cast<size_t>(i)], row, rows[static_cast<size_t>(std::min(i + kRowsAhead, end - 1))]);
+        continue;
+      }
       if (i + 1 < end) __builtin_prefetch(source.row(rows[static_cast<size_t>(i + 1)]));
-      source.copy(rows[static_cast<size_t>(i)], output.data_as<char>() + to.offset(i) * bytes, to.row_stride(), stream);
+      source.copy(rows[static_cast<size_t>(i)], row, to.row_stride());
     }
     if (stream) hwy::FlushStream();
   });

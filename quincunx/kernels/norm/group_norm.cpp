@@ -24,6 +24,10 @@ namespace {
 
 // Elements whose statistics are taken at once: 16 KiB of f32, in L1 for both passes over them.
 constexpr int64_t kBlock = 4096;
+// Groups of up to this size are fetched one ahead: two of them and their results leave room in an L2 cache of 1 MiB.
+constexpr int64_t kFetchedGroupBytes = int64_t{256} << 10;
+// Samples of channels-last tensors are read twice, together as many as this holds: it stays in a last-level cache.
+constexpr int64_t kPassBytes = int64_t{4} << 20;
 
 Status check_parameter(std::string_view name, const std::optional<TensorView>& parameter, const TensorView& input) {
   if (!parameter) return ok_status();
@@ -141,12 +145,15 @@ void normalize_planes(const Problem& problem) {
   const bool aligned = from.row_length() * problem.bytes % kStreamedAlignmentBytes == 0;
   const bool stream =
       flatten && aligned && writes_past_caches(problem.output, in_place, problem.output.is_contiguous());
+  // While a group is written, from L2, the next one travels there.
+  const int64_t group_bytes = size * problem.bytes;
+  const int64_t ahead = joined && group_bytes <= kFetchedGroupBytes ? fetched_ahead(problem.input, group_bytes) : 0;
   const auto one_group = [&](int64_t sample, int64_t group) {
     float buffer[kBlock];
     const auto load = [&](const char* x, int64_t count) -> GroupRun {
-      if (dense_in) return {dtype, x, count, nullptr, problem.options.silu, false};
+      if (dense_in) return {dtype, x, count, nullptr, problem.options.silu, false, ahead};
       load_row_as_f32(dtype, x, from.row_stride(), count, buffer);
-      return {DType::kFloat32, buffer, count, nullptr, problem.options.silu, false};
+      return {DType::kFloat32, buffer, count, nullptr, problem.options.silu, false, 0};
     };
     const int64_t first = group * problem.group_channels, last = first + problem.group_channels;
     GroupStatistics statistics;
@@ -195,17 +202,23 @@ void block_statistics(const Problem& problem, const ChannelRows& rows, std::span
   std::vector<float> work(3 * padded_channels(problem), 0);
   float *shift = work.data(), *first = shift + padded_channels(problem), *second = first + padded_channels(problem);
   const auto count = static_cast<double>(rows.rows) * static_cast<double>(group_channels);
-  channel_moments(rows, shift, first, second);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    double sum = 0;
-    for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c];
-    std::fill_n(shift + g * group_channels, group_channels, static_cast<float>(sum / count));
-  }
-  channel_moments(rows, shift, first, second);
-  for (size_t g = 0; g < groups.size(); ++g) {
-    double sum = 0, squares = 0;
-    for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c], squares += second[c];
-    groups[g] = {count, shift[g * group_channels] + sum / count, squares - sum * sum / count};
+  // About an element of each group or, where that lies far from the others, about the mean that this gave: as
+  // CentredMoments.
+  load_row_as_f32(rows.dtype, rows.x, 1, problem.channels, shift);
+  bool is_far = true;
+  for (int pass = 0; pass < 2 && is_far; ++pass) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const float about = pass == 0 ? shift[g * group_channels] : static_cast<float>(groups[g].mean);
+      std::fill_n(shift + g * group_channels, group_channels, about);
+    }
+    channel_moments(rows, shift, first, second);
+    is_far = false;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      double sum = 0, squares = 0;
+      for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c], squares += second[c];
+      groups[g] = {count, shift[g * group_channels] + sum / count, squares - sum * sum / count};
+      is_far = is_far || sum * sum / count > 3 * groups[g].squares;
+    }
   }
 }
 
@@ -222,9 +235,9 @@ struct ChannelsLast {
     return view.data_as<char>() + (sample * view.stride(0) + offsets.offset(position)) * problem.bytes;
   }
   template <typename Body>
-  void for_each_block(const Body& body) const {
+  void for_each_block(int64_t first_sample, int64_t last_sample, const Body& body) const {
     const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / (block * problem.channels));
-    parallel_for(0, problem.input.size(0) * blocks, grain, [&](int64_t begin, int64_t end) {
+    parallel_for(first_sample * blocks, last_sample * blocks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first = task % blocks * block;
         body(task, task / blocks, first, std::min(block, from.num_rows() - first));
@@ -238,12 +251,13 @@ struct ChannelsLast {
   int64_t blocks;
 };
 
-void gather_statistics(const ChannelsLast& layout, std::span<GroupStatistics> of_blocks) {
+void gather_statistics(const ChannelsLast& layout, int64_t first_sample, int64_t last_sample,
+                       std::span<GroupStatistics> of_blocks) {
   const Problem& problem = layout.problem;
   const auto groups = static_cast<size_t>(problem.options.num_groups);
   const bool dense = positions(problem.input, true).is_contiguous();
   const auto row_bytes = static_cast<size_t>(problem.channels * problem.bytes);
-  layout.for_each_block([&](int64_t task, int64_t sample, int64_t first, int64_t rows) {
+  layout.for_each_block(first_sample, last_sample, [&](int64_t task, int64_t sample, int64_t first, int64_t rows) {
     std::vector<char> buffer(dense ? 0 : static_cast<size_t>(rows) * row_bytes);
     for (int64_t r = 0; !dense && r < rows; ++r) {
       std::memcpy(buffer.data() + static_cast<size_t>(r) * row_bytes,
@@ -256,13 +270,15 @@ void gather_statistics(const ChannelsLast& layout, std::span<GroupStatistics> of
 }
 
 // Mean, scale and bias of the channels of each sample, as the kernel reads them.
-std::vector<float> channel_parameters(const ChannelsLast& layout, std::span<GroupStatistics> of_blocks) {
+std::vector<float> channel_parameters(const ChannelsLast& layout, int64_t first_sample, int64_t last_sample,
+                                      std::span<GroupStatistics> of_blocks) {
   const Problem& problem = layout.problem;
   const auto groups = static_cast<size_t>(problem.options.num_groups), blocks = static_cast<size_t>(layout.blocks);
-  const auto samples = static_cast<size_t>(problem.input.size(0)), channels = static_cast<size_t>(problem.channels);
+  const auto begin = static_cast<size_t>(first_sample), end = static_cast<size_t>(last_sample);
+  const auto channels = static_cast<size_t>(problem.channels);
   const size_t padded = padded_channels(problem);
-  std::vector<float> arranged(samples * 3 * padded), plain(3 * padded);
-  for (size_t sample = 0; sample < samples; ++sample) {
+  std::vector<float> arranged((end - begin) * 3 * padded), plain(3 * padded);
+  for (size_t sample = begin; sample < end; ++sample) {
     for (size_t c = 0; c < channels; ++c) {
       const size_t group = c / static_cast<size_t>(problem.group_channels);
       GroupStatistics& total = of_blocks[sample * blocks * groups + group];
@@ -275,7 +291,7 @@ std::vector<float> channel_parameters(const ChannelsLast& layout, std::span<Grou
     }
     for (size_t array = 0; array < 3; ++array) {
       arrange_parameter(problem.input.dtype(), plain.data() + array * padded, problem.channels,
-                        arranged.data() + (sample * 3 + array) * padded);
+                        arranged.data() + ((sample - begin) * 3 + array) * padded);
     }
   }
   return arranged;
@@ -285,23 +301,32 @@ void normalize_channels_last(const Problem& problem) {
   const ChannelsLast layout(problem);
   std::vector<GroupStatistics> of_blocks(static_cast<size_t>(problem.input.size(0) * layout.blocks) *
                                          static_cast<size_t>(problem.options.num_groups));
-  gather_statistics(layout, of_blocks);
-  const std::vector<float> parameters = channel_parameters(layout, of_blocks);
   const size_t padded = padded_channels(problem);
   const auto rows_of_output = problem.output.transpose(1, -1);
   const bool in_place = problem.input.data() == problem.output.data();
   const bool stream = rows_of_output.ok() && writes_past_caches(rows_of_output.value(), in_place);
-  layout.for_each_block([&](int64_t, int64_t sample, int64_t first, int64_t rows) {
-    const float* mean = &parameters[static_cast<size_t>(sample) * 3 * padded];
-    const ChannelArrays arrays{mean, mean + padded, mean + 2 * padded};
-    for (int64_t r = first; r < first + rows; ++r) {
-      const GroupRun run{problem.input.dtype(), layout.row(problem.input, layout.from, sample, r),
-                         problem.channels,      layout.row(problem.output, layout.to, sample, r),
-                         problem.options.silu,  stream};
-      normalize_channels(run, arrays);
-    }
-    if (stream) hwy::FlushStream();
-  });
+  const int64_t samples = problem.input.size(0), bytes = problem.input.size_bytes() / samples;
+  const int64_t step = std::max<int64_t>(1, kPassBytes / bytes);
+  for (int64_t begin = 0; begin < samples; begin += step) {
+    const int64_t end = std::min(samples, begin + step);
+    gather_statistics(layout, begin, end, of_blocks);
+    const std::vector<float> parameters = channel_parameters(layout, begin, end, of_blocks);
+    layout.for_each_block(begin, end, [&](int64_t, int64_t sample, int64_t first, int64_t rows) {
+      const float* mean = &parameters[static_cast<size_t>(sample - begin) * 3 * padded];
+      const ChannelArrays arrays{mean, mean + padded, mean + 2 * padded};
+      for (int64_t r = first; r < first + rows; ++r) {
+        const GroupRun run{problem.input.dtype(),
+                           layout.row(problem.input, layout.from, sample, r),
+                           problem.channels,
+                           layout.row(problem.output, layout.to, sample, r),
+                           problem.options.silu,
+                           stream,
+                           0};
+        normalize_channels(run, arrays);
+      }
+      if (stream) hwy::FlushStream();
+    });
+  }
 }
 
 bool is_channels_last(const TensorView& view) {

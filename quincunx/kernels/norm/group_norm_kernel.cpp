@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include "quincunx/kernels/convert/float_pair-inl.h"
+#include "quincunx/kernels/elementwise/rough_math-inl.h"
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
 #include "quincunx/kernels/norm/moments-inl.h"
 
@@ -55,30 +56,35 @@ void ChannelMoments(const ChannelRows& in, const float* shift, float* first, flo
   ChannelMomentsOf<float>(in, shift, first, second);
 }
 
-// Calls parameter(i) for the pair of scales of each pair of elements: {mean, scale, bias}.
+struct AffinePairs {
+  Pair mean, scale, bias;
+};
+
+template <bool kSilu, typename T>
+HWY_INLINE Pair AffineOf(Pair v, const AffinePairs& by) {
+  const Tag d;
+  v = {hn::MulAdd(hn::Sub(v.a, by.mean.a), by.scale.a, by.bias.a),
+       hn::MulAdd(hn::Sub(v.b, by.mean.b), by.scale.b, by.bias.b)};
+  if constexpr (!kSilu) return v;
+  if constexpr (HasRoughMath<T>(Tag())) return RoughSilu(d, v);
+  return {Silu(d, v.a), Silu(d, v.b)};
+}
+
+// Calls parameters(i) for those of each pair of elements.
 template <bool kSilu, typename T, class Parameters>
 HWY_INLINE void Affine(const GroupRun& run, const Parameters& parameters) {
   const Tag d;
   const auto* x = static_cast<const T*>(run.x);
   auto* y = static_cast<T*>(run.y);
-  const auto one = [](hn::Vec<Tag> v, hn::Vec<Tag> mean, hn::Vec<Tag> scale, hn::Vec<Tag> bias) HWY_ATTR {
-    v = hn::MulAdd(hn::Sub(v, mean), scale, bias);
-    if constexpr (kSilu) return Silu(Tag(), v);
-    return v;
-  };
-  for (int64_t i = 0; i < run.count; i += PairLength()) {
-    const auto rest = static_cast<size_t>(run.count - i);
-    const bool whole = run.count - i >= PairLength();
-    Pair v = HWY_LIKELY(whole) ? LoadPair(d, x + i) : LoadPairTail(d, x + i, rest);
-    const auto [mean, scale, bias] = parameters(i);
-    v = {one(v.a, mean.a, scale.a, bias.a), one(v.b, mean.b, scale.b, bias.b)};
-    HWY_LIKELY(whole) ? StorePair(v, d, y + i, run.stream) : StorePairTail(v, d, y + i, rest);
+  int64_t i = 0;
+  for (; i + PairLength() <= run.count; i += PairLength()) {
+    FetchAhead(x + i, static_cast<size_t>(PairLength()) * sizeof(T), run.ahead);
+    StorePair(AffineOf<kSilu, T>(LoadPair(d, x + i), parameters(i)), d, y + i, run.stream);
   }
+  const auto rest = static_cast<size_t>(run.count - i);
+  if (rest == 0) return;
+  StorePairTail(AffineOf<kSilu, T>(LoadPairTail(d, x + i, rest), parameters(i)), d, y + i, rest);
 }
-
-struct AffinePairs {
-  Pair mean, scale, bias;
-};
 
 // Of one channel.
 template <bool kSilu, typename T>

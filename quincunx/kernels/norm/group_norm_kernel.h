@@ -15,7 +15,8 @@ struct GroupRun {
   int64_t count;
   void* y;
   bool silu;
-  bool stream;  // y does not fit into the caches and is aligned to a vector
+  bool stream;    // y does not fit into the caches and is aligned to a vector
+  int64_t ahead;  // bytes from what is read to what is fetched beside it, or 0
 };
 
 GroupStatistics run_statistics(DType dtype, const void* x, int64_t count);

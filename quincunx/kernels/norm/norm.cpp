@@ -118,14 +118,16 @@ struct NormTensors {
     const bool in_place = out.data() == input.data() || (options.residual && out.data() == options.residual->data());
     const bool sum_in_place =
         options.sum && (options.sum->data() == input.data() || options.sum->data() == options.residual->data());
+    is_large = fetched_ahead(input, 1) != 0;
     streams_output = writes_past_caches(out, in_place);
     streams_sum = options.sum && writes_past_caches(*options.sum, sum_in_place);
   }
+  int64_t ahead(int64_t bytes) const { return x.is_dense() && is_large ? bytes : 0; }
   bool modulates() const { return scale.exists() || shift.exists(); }
 
   DType dtype;
   int64_t length;
-  bool streams_output, streams_sum;
+  bool is_large, streams_output, streams_sum;
   DenseRows x, residual, sum, scale, shift, output;
 };
 
@@ -203,14 +205,16 @@ class BlockRunner {
               .total = {},
               .sum = {},
               .y = {},
-              .stream = tensors.streams_output};
+              .stream = tensors.streams_output,
+              .ahead = 0};
     // With a residual a block stays in L1 between the sums of its rows and their use; other rows are summed two ahead.
     const bool is_ahead = !tensors.residual.exists() && row_bytes_ <= kBlockBytes;
-    rows_ = is_ahead ? NormBlock::kMaxRows : std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, NormBlock::kMaxRows);
+    rows_ = is_ahead ? NormBlock::kMaxRows : std::clamp<int64_t>(kBlockBytes / row_bytes_, 1, kMostWithResidual);
+    block_.ahead = tensors.ahead(kFetchedBytes);
     const bool is_dense = tensors.x.is_dense() && tensors.output.is_dense() &&
                           (!tensors.residual.exists() || tensors.residual.is_dense()) &&
                           (!tensors.sum.exists() || tensors.sum.is_dense());
-    if (!is_dense || tensors.streams_sum || tensors.streams_output) {
+    if (!is_dense || tensors.streams_sum || (tensors.residual.exists() && tensors.streams_output)) {
       spare_.resize(static_cast<size_t>(4 * rows_ * row_bytes_));
     }
   }
@@ -226,6 +230,9 @@ class BlockRunner {
 
  private:
   static constexpr int64_t kBlockBytes = 16384;
+  static constexpr int64_t kMostWithResidual = 8;
+  // How far ahead large tensors are fetched: two pages, where the hardware's own streams would begin anew.
+  static constexpr int64_t kFetchedBytes = 8192;
 
   int64_t element_bytes() const { return dtype_size_bytes(tensors_.dtype); }
   char* spare(int64_t which, int64_t row) {

@@ -26,13 +26,15 @@ struct RowScale {
 
 // x + residual, written to `total` as T and summed as written.
 template <bool kNeedFirst, typename T>
-HWY_INLINE Moments AddAndSum(const T* x, const T* residual, int64_t count, float shift, T* total) {
+HWY_INLINE Moments AddAndSum(const T* x, const T* residual, int64_t count, float shift, T* total, int64_t ahead) {
   const Tag d;
   const auto join = [](FloatPair<Tag> a, FloatPair<Tag> b)
                         HWY_ATTR { return FloatPair<Tag>{hn::Add(a.a, b.a), hn::Add(a.b, b.b)}; };
   return MomentsOfPairs<kNeedFirst, T>(
       count, shift,
       [=](int64_t i) HWY_ATTR {
+        FetchAhead(x + i, 2 * hn::Lanes(d) * sizeof(T), ahead);
+        FetchAhead(residual + i, 2 * hn::Lanes(d) * sizeof(T), ahead);
         StorePair(join(LoadPair(d, x + i), LoadPair(d, residual + i)), d, total + i);
         return LoadPair(d, total + i);
       },
@@ -61,7 +63,7 @@ HWY_INLINE RowScale ScaleOf(const NormBlock& block, int64_t row) {
   }
   auto* total = static_cast<T*>(block.total[row]);
   const float shift = kCenter ? static_cast<float>(x[0]) + static_cast<float>(residual[0]) : 0;
-  const Moments moments = AddAndSum<kCenter>(x, residual, block.length, shift, total);
+  const Moments moments = AddAndSum<kCenter>(x, residual, block.length, shift, total, block.ahead);
   return ScaleOfMoments(block, total, shift, moments);
 }
 
@@ -69,8 +71,12 @@ HWY_INLINE RowScale ScaleOf(const NormBlock& block, int64_t row) {
 template <typename T, bool kCenter>
 class RowAhead {
  public:
-  explicit RowAhead(const T* x) : x_(x), shift_(kCenter ? static_cast<float>(x[0]) : 0), sums_(shift_) {}
-  HWY_INLINE void add(int64_t i, int chains) { sums_.add(LoadPair(Tag(), x_ + i), chains); }
+  RowAhead(const T* x, int64_t ahead)
+      : x_(x), ahead_(ahead), shift_(kCenter ? static_cast<float>(x[0]) : 0), sums_(shift_) {}
+  HWY_INLINE void add(int64_t i, int chains) {
+    FetchAhead(x_ + i, 2 * hn::Lanes(Tag()) * sizeof(T), ahead_);
+    sums_.add(LoadPair(Tag(), x_ + i), chains);
+  }
   HWY_INLINE void add_tail(int64_t i, size_t rest) {
     sums_.template add_first<T>(LoadPairTail(Tag(), x_ + i, rest), rest);
   }
@@ -78,6 +84,7 @@ class RowAhead {
 
  private:
   const T* x_;
+  int64_t ahead_;
   float shift_;
   MomentSums<kCenter> sums_;
 };
@@ -162,7 +169,7 @@ void RowsOf(const NormBlock& block) {
     const void* x = plain ? block.x[row] : block.total[row];
     const RowPointers<T> at{static_cast<const T*>(x), static_cast<T*>(block.sum[row]), static_cast<T*>(block.y[row])};
     if (plain && row + kAhead < block.num_rows) {
-      RowAhead<T, kCenter> ahead(static_cast<const T*>(block.x[row + kAhead]));
+      RowAhead<T, kCenter> ahead(static_cast<const T*>(block.x[row + kAhead]), block.ahead);
       NormalizeRow<T, kCenter>(block, scales[row], at, ahead);
       scales[row + kAhead] = ahead.scale(block);
     } else {

@@ -9,7 +9,7 @@ namespace qx::kernels {
 
 // Rows of `length` elements of `dtype`. Without a residual a row is summed while the second before it is written.
 struct NormBlock {
-  static constexpr int64_t kMaxRows = 8;
+  static constexpr int64_t kMaxRows = 32;
 
   DType dtype;
   bool center;  // LayerNorm
@@ -26,7 +26,8 @@ struct NormBlock {
   void* total[kMaxRows];
   void* sum[kMaxRows];
   void* y[kMaxRows];
-  bool stream;  // y does not fit into the caches and is aligned to a vector
+  bool stream;    // y does not fit into the caches and is aligned to a vector
+  int64_t ahead;  // bytes from what is read to what is to be fetched beside it, or 0
 };
 
 void normalize_block(const NormBlock& block);

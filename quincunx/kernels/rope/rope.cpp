@@ -1,11 +1,16 @@
 #include "quincunx/kernels/rope/rope.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "quincunx/kernels/convert/argument_checks.h"
 #include "quincunx/kernels/convert/convert.h"
+#include "quincunx/kernels/convert/stream_rule.h"
+#include "quincunx/kernels/rope/head_rows.h"
 #include "quincunx/parallel/parallel_for.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +18,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "quincunx/kernels/convert/float_storage-inl.h"
+#include "quincunx/kernels/convert/float_pair-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qx::kernels {
@@ -22,30 +27,70 @@ namespace HWY_NAMESPACE {
 using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 
-struct Pair {
+struct Rotated {
   Vector first, second;
 };
-HWY_INLINE Pair Rotate(Vector a, Vector b, Vector cos, Vector sin) {
+HWY_INLINE Rotated Rotate(Vector a, Vector b, Vector cos, Vector sin) {
   return {hn::NegMulAdd(b, sin, hn::Mul(a, cos)), hn::MulAdd(a, sin, hn::Mul(b, cos))};
 }
 
-// Reads the pairs (x[i], x[i + pairs]) before it writes them: y may be x.
-void RotateHalfSplit(const float* x, const float* cos, const float* sin, int64_t pairs, float* y) {
+// Reads the pairs (x[i], x[i + pairs]) before it writes them: y may be x. cos and sin are in the order of pairs of T.
+template <typename T>
+HWY_INLINE void RotateHalves(const HeadRows& rows, const T* x, const float* cos, const float* sin, T* y) {
   const Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  using Pair = FloatPair<Tag>;
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d)), pairs = rows.pairs;
+  const auto rotated = [](Pair a, Pair b, Pair c, Pair s, Pair& first, Pair& second) HWY_ATTR {
+    const Rotated even = Rotate(a.a, b.a, c.a, s.a), odd = Rotate(a.b, b.b, c.b, s.b);
+    first = {even.first, odd.first}, second = {even.second, odd.second};
+  };
+  Pair first, second;
   int64_t i = 0;
-  for (; i + lanes <= pairs; i += lanes) {
-    const Pair r =
-        Rotate(hn::LoadU(d, x + i), hn::LoadU(d, x + pairs + i), hn::LoadU(d, cos + i), hn::LoadU(d, sin + i));
-    hn::StoreU(r.first, d, y + i);
-    hn::StoreU(r.second, d, y + pairs + i);
+  for (; i + step <= pairs; i += step) {
+    FetchAhead(x + 2 * i, static_cast<size_t>(2 * step) * sizeof(T), rows.ahead);
+    rotated(LoadPair(d, x + i), LoadPair(d, x + pairs + i), LoadPair(d, cos + i), LoadPair(d, sin + i), first, second);
+    StorePair(first, d, y + i, rows.stream);
+    StorePair(second, d, y + pairs + i, rows.stream);
   }
   const auto rest = static_cast<size_t>(pairs - i);
   if (rest == 0) return;
-  const Pair r = Rotate(LoadFloatTail(d, x + i, rest), LoadFloatTail(d, x + pairs + i, rest),
-                        LoadFloatTail(d, cos + i, rest), LoadFloatTail(d, sin + i, rest));
-  StoreFloatTail(r.first, d, y + i, rest);
-  StoreFloatTail(r.second, d, y + pairs + i, rest);
+  // Interleaved parameters are whole pairs.
+  const size_t kept = kPairsAreInterleaved<T> ? static_cast<size_t>(step) : rest;
+  rotated(LoadPairTail(d, x + i, rest), LoadPairTail(d, x + pairs + i, rest), LoadPairTail(d, cos + i, kept),
+          LoadPairTail(d, sin + i, kept), first, second);
+  StorePairTail(first, d, y + i, rest);
+  StorePairTail(second, d, y + pairs + i, rest);
+}
+
+// `values` in the order of pairs of bf16.
+void ArrangeAngles(const float* values, int64_t count, float* arranged) {
+  const Tag d;
+  const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + step <= count; i += step) StorePair(LoadPairBeside<BFloat16>(d, values + i), d, arranged + i);
+  if (i < count) ArrangeForPairs<BFloat16>(d, values + i, static_cast<size_t>(count - i), arranged + i);
+}
+
+template <typename T>
+void HalfSplitOf(const HeadRows& rows, const float* cos, const float* sin) {
+  for (int64_t head = 0; head < rows.num_heads; ++head) {
+    const T* x = static_cast<const T*>(rows.x) + head * rows.x_step;
+    T* y = static_cast<T*>(rows.y) + head * rows.y_step;
+    RotateHalves(rows, x, cos, sin, y);
+    const int64_t copied = rows.head_dim - 2 * rows.pairs;
+    if (x != y && copied > 0) {
+      std::memcpy(y + 2 * rows.pairs, x + 2 * rows.pairs, static_cast<size_t>(copied) * sizeof(T));
+    }
+  }
+}
+void HalfSplitHeads(const HeadRows& rows, const float* cos, const float* sin) {
+  if (rows.dtype == DType::kBFloat16) return HalfSplitOf<BFloat16>(rows, cos, sin);
+  if (rows.dtype == DType::kFloat16) return HalfSplitOf<Float16>(rows, cos, sin);
+  HalfSplitOf<float>(rows, cos, sin);
+}
+
+void RotateHalfSplit(const float* x, const float* cos, const float* sin, int64_t pairs, float* y) {
+  RotateHalves({DType::kFloat32, x, 0, y, 0, 1, 2 * pairs, pairs, false, 0}, x, cos, sin, y);
 }
 
 void RotateInterleaved(const float* x, const float* cos, const float* sin, int64_t pairs, float* y) {
@@ -55,7 +100,7 @@ void RotateInterleaved(const float* x, const float* cos, const float* sin, int64
   int64_t i = 0;
   for (; i + lanes <= pairs; i += lanes) {
     hn::LoadInterleaved2(d, x + 2 * i, a, b);
-    const Pair r = Rotate(a, b, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i));
+    const Rotated r = Rotate(a, b, hn::LoadU(d, cos + i), hn::LoadU(d, sin + i));
     hn::StoreInterleaved2(r.first, r.second, d, y + 2 * i);
   }
   const auto rest = static_cast<size_t>(pairs - i);
@@ -63,7 +108,7 @@ void RotateInterleaved(const float* x, const float* cos, const float* sin, int64
   HWY_ALIGN float buffer[2 * hn::MaxLanes(Tag())] = {};
   for (size_t k = 0; k < 2 * rest; ++k) buffer[k] = x[2 * i + static_cast<int64_t>(k)];
   hn::LoadInterleaved2(d, buffer, a, b);
-  const Pair r = Rotate(a, b, LoadFloatTail(d, cos + i, rest), LoadFloatTail(d, sin + i, rest));
+  const Rotated r = Rotate(a, b, LoadFloatTail(d, cos + i, rest), LoadFloatTail(d, sin + i, rest));
   hn::StoreInterleaved2(r.first, r.second, d, buffer);
   for (size_t k = 0; k < 2 * rest; ++k) y[2 * i + static_cast<int64_t>(k)] = buffer[k];
 }
@@ -75,6 +120,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace qx::kernels {
 
+HWY_EXPORT(ArrangeAngles);
+HWY_EXPORT(HalfSplitHeads);
 HWY_EXPORT(RotateHalfSplit);
 HWY_EXPORT(RotateInterleaved);
 
@@ -82,6 +129,10 @@ namespace {
 
 // Elements a task handles at least: below this a thread costs more than it saves.
 constexpr int64_t kGrain = 16384;
+// Room behind arranged angles: they are written in whole pairs of vectors.
+constexpr int64_t kAnglePadding = 64;
+// How far ahead large tensors are fetched.
+constexpr int64_t kFetchedBytes = 4096;
 
 Status check_table(std::string_view name, const TensorView& table) {
   QX_RETURN_IF_ERROR(check_float32(name, table));
@@ -173,14 +224,41 @@ Status apply_rope(const TensorView& input, const TensorView& cos, const TensorVi
   const int64_t head_dim = input.size(3);
   const int64_t pairs = cos.size(1);
   const int64_t grain = std::max<int64_t>(1, kGrain / (num_heads * head_dim));
+  const bool dense = options.form == RopeForm::kHalfSplit && input.stride(3) == 1 && output.stride(3) == 1;
+  const bool stream = dense && pairs * bytes % kStreamedAlignmentBytes == 0 &&
+                      writes_past_caches(output, input.data() == output.data());
+  const bool arranged = dense && input.dtype() == DType::kBFloat16;
+  const int64_t padded = pairs + kAnglePadding;
   parallel_for(0, input.size(0) * num_positions, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> buffer(static_cast<size_t>(head_dim + 2 * pairs));
+    std::vector<float> buffer(static_cast<size_t>(head_dim + 4 * padded));
+    float* angles = buffer.data() + head_dim;
     for (int64_t task = begin; task < end; ++task) {
       const int64_t batch = task / num_positions;
       const int64_t position = task % num_positions;
       const auto start = [&](const TensorView& view) {
         return view.data_as<char>() + (batch * view.stride(0) + position * view.stride(sequence_dim)) * bytes;
       };
+      const float* cos_row = table_row(cos, position, angles);
+      const float* sin_row = table_row(sin, position, angles + padded);
+      if (arranged) {
+        HWY_DYNAMIC_DISPATCH(ArrangeAngles)(cos_row, pairs, angles + 2 * padded);
+        HWY_DYNAMIC_DISPATCH(ArrangeAngles)(sin_row, pairs, angles + 3 * padded);
+        cos_row = angles + 2 * padded, sin_row = angles + 3 * padded;
+      }
+      if (dense) {
+        const HeadRows heads{input.dtype(),
+                             start(input),
+                             input.stride(head_dim_index),
+                             start(output),
+                             output.stride(head_dim_index),
+                             num_heads,
+                             head_dim,
+                             pairs,
+                             stream,
+                             fetched_ahead(input, kFetchedBytes)};
+        HWY_DYNAMIC_DISPATCH(HalfSplitHeads)(heads, cos_row, sin_row);
+        continue;
+      }
       const PositionRows rows{start(input),
                               input.stride(head_dim_index) * bytes,
                               input.stride(3),
@@ -190,10 +268,9 @@ Status apply_rope(const TensorView& input, const TensorView& cos, const TensorVi
                               num_heads,
                               head_dim,
                               input.dtype()};
-      const float* cos_row = table_row(cos, position, buffer.data() + head_dim);
-      const float* sin_row = table_row(sin, position, buffer.data() + head_dim + pairs);
       rotate_position(rows, options.form, cos_row, sin_row, pairs, buffer.data());
     }
+    if (stream) hwy::FlushStream();
   });
   return ok_status();
 }

@@ -75,6 +75,8 @@ void softmax_columns(bool log, const TensorView& input, int dim, int columns, co
   const auto transposed = output.transpose(columns, -1);
   const bool stream = transposed.ok() && writes_past_caches(transposed.value(), input.data() == output.data());
   const bool has_terms = needs_terms(log, input.dtype(), stream);
+  // The next panel lies beside this one or, in a contiguous tensor, behind it.
+  const int64_t to_next_panel = (panels > 1 ? most : rows * input.stride(dim)) * bytes;
   const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / (rows * most));
   parallel_for(0, from.num_rows() * panels, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> work(static_cast<size_t>(3 * padded_width(most)));
@@ -90,7 +92,8 @@ void softmax_columns(bool log, const TensorView& input, int dim, int columns, co
                                .width = std::min(most, from.row_length() - first),
                                .work = work.data(),
                                .terms = has_terms ? terms.data() : nullptr,
-                               .stream = stream};
+                               .stream = stream,
+                               .ahead = fetched_ahead(input, to_next_panel)};
       log ? log_softmax_panel(panel) : softmax_panel(panel);
     }
     if (stream) hwy::FlushStream();
@@ -111,7 +114,8 @@ void softmax_of_rows(bool log, const TensorView& input, const TensorView& output
   parallel_for(0, input.num_elements() / length, grain, [&](int64_t begin, int64_t end) {
     std::vector<float> terms(has_terms ? static_cast<size_t>(block * padded_width(length)) : 0);
     std::vector<char> spare(from.is_dense() && to.is_dense() ? 0 : static_cast<size_t>(2 * block * bytes));
-    SoftmaxRows rows{dtype, length, 0, {}, {}, has_terms ? terms.data() : nullptr, stream};
+    const int64_t ahead = from.is_dense() ? fetched_ahead(input, block * bytes) : 0;
+    SoftmaxRows rows{dtype, length, 0, {}, {}, has_terms ? terms.data() : nullptr, stream, ahead};
     const auto spare_row = [&](int64_t r) { return spare.empty() ? nullptr : spare.data() + r * bytes; };
     for (int64_t first = begin; first < end; first += block) {
       rows.num_rows = std::min(block, end - first);

@@ -29,21 +29,55 @@ HWY_INLINE Pair LoadTerms(const float* terms, int64_t i, int64_t count) {
   return LoadPairTail(d, terms + i, static_cast<size_t>(rest));
 }
 
+HWY_INLINE float* TermsOf(const SoftmaxRows& rows, int64_t r) {
+  return rows.terms != nullptr ? rows.terms + r * padded_width(rows.count) : static_cast<float*>(rows.y[r]);
+}
+
+// What is subtracted from a row before exp, and the sum of its terms.
+struct RowSum {
+  float shift;
+  float sum;
+};
+
+// Terms of half precision may be exponentials of differences to the largest of the first elements only: they err by
+// 2^-25 of the difference, which the result's own rounding hides where no term is larger than this.
+constexpr int64_t kFirst = 128;
+constexpr float kLargestTerm = 0x1p24f;
+
+// Half precision reads a row once for its sum, f32 once for its maximum before.
+template <bool kStore, typename T>
+HWY_INLINE RowSum SumOfRow(const SoftmaxRows& rows, int64_t r, float shift, float* terms) {
+  const T* x = static_cast<const T*>(rows.x[r]);
+  if constexpr (sizeof(T) < sizeof(float)) {
+    constexpr SumForm kAny{kStore, kStore, true};
+    const float sum = shift < -std::numeric_limits<float>::max()
+                          ? std::numeric_limits<float>::infinity()
+                          : SumOfExp<kAny>(x, rows.count, shift, terms, rows.ahead);
+    if (HWY_LIKELY(sum < kLargestTerm)) return {shift, sum};
+    shift = LargestOf(x, rows.count);
+  }
+  constexpr SumForm kForm{kStore, kStore, false};
+  return {shift, SumOfExp<kForm>(x, rows.count, shift, terms, rows.ahead)};
+}
+
+template <bool kStore, typename T>
+HWY_INLINE void SumRows(const SoftmaxRows& rows, RowSum* sums) {
+  const int64_t seen = sizeof(T) < sizeof(float) ? std::min(kFirst, rows.count) : rows.count;
+  for (int64_t r = 0; r < rows.num_rows; ++r) sums[r].shift = LargestOf(static_cast<const T*>(rows.x[r]), seen);
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    sums[r] = SumOfRow<kStore, T>(rows, r, sums[r].shift, kStore ? TermsOf(rows, r) : nullptr);
+  }
+}
+
 template <typename T>
 void RowsOf(const SoftmaxRows& rows) {
   const Tag d;
-  float largest[SoftmaxRows::kMaxRows], scales[SoftmaxRows::kMaxRows];
-  const auto terms_of = [&rows](int64_t r) {
-    return rows.terms != nullptr ? rows.terms + r * padded_width(rows.count) : static_cast<float*>(rows.y[r]);
-  };
-  for (int64_t r = 0; r < rows.num_rows; ++r) largest[r] = LargestOf(static_cast<const T*>(rows.x[r]), rows.count);
+  RowSum sums[SoftmaxRows::kMaxRows];
+  SumRows<true, T>(rows, sums);
   for (int64_t r = 0; r < rows.num_rows; ++r) {
-    scales[r] = 1 / SumOfExp<true>(static_cast<const T*>(rows.x[r]), rows.count, largest[r], terms_of(r));
-  }
-  for (int64_t r = 0; r < rows.num_rows; ++r) {
-    const Vector scale = hn::Set(d, scales[r]);
+    const Vector scale = hn::Set(d, 1 / sums[r].sum);
     for (int64_t i = 0; i < rows.count; i += PairLength()) {
-      const Pair pair = LoadTerms<T>(terms_of(r), i, rows.count);
+      const Pair pair = LoadTerms<T>(TermsOf(rows, r), i, rows.count);
       const Pair result = {hn::Mul(pair.a, scale), hn::Mul(pair.b, scale)};
       StorePairUpTo(result, d, static_cast<T*>(rows.y[r]), i, rows.count, rows.stream);
     }
@@ -53,13 +87,10 @@ void RowsOf(const SoftmaxRows& rows) {
 template <typename T>
 void LogRowsOf(const SoftmaxRows& rows) {
   const Tag d;
-  float largest[SoftmaxRows::kMaxRows], sums[SoftmaxRows::kMaxRows];
-  for (int64_t r = 0; r < rows.num_rows; ++r) largest[r] = LargestOf(static_cast<const T*>(rows.x[r]), rows.count);
+  RowSum sums[SoftmaxRows::kMaxRows];
+  SumRows<false, T>(rows, sums);
   for (int64_t r = 0; r < rows.num_rows; ++r) {
-    sums[r] = SumOfExp<false>(static_cast<const T*>(rows.x[r]), rows.count, largest[r], nullptr);
-  }
-  for (int64_t r = 0; r < rows.num_rows; ++r) {
-    const Vector offset = hn::Set(d, largest[r]), log_sum = Log(d, hn::Set(d, sums[r]));
+    const Vector offset = hn::Set(d, sums[r].shift), log_sum = Log(d, hn::Set(d, sums[r].sum));
     for (int64_t i = 0; i < rows.count; i += PairLength()) {
       const Pair pair = LoadPairUpTo(d, static_cast<const T*>(rows.x[r]), i, rows.count);
       const Pair result = {hn::Sub(hn::Sub(pair.a, offset), log_sum), hn::Sub(hn::Sub(pair.b, offset), log_sum)};
@@ -80,8 +111,9 @@ struct ColumnSums {
 
 // The terms of one row join `partial`.
 template <bool kStore, typename T>
-HWY_INLINE void AddExpRow(const T* x, int64_t width, const ColumnSums& sums, float* terms) {
+HWY_INLINE void AddExpRow(const T* x, int64_t width, const ColumnSums& sums, float* terms, int64_t ahead) {
   const Tag d;
+  constexpr bool kRough = kStore && HasRoughMath<T>(Tag());
   const auto less = [](Pair a, Pair b) HWY_ATTR { return Pair{hn::Sub(a.a, b.a), hn::Sub(a.b, b.b)}; };
   const auto take = [&](Pair e, int64_t c) HWY_ATTR {
     const Pair partial = LoadPair(d, sums.partial + c);
@@ -94,15 +126,16 @@ HWY_INLINE void AddExpRow(const T* x, int64_t width, const ColumnSums& sums, flo
   int64_t c = 0;
   for (; c + 2 * PairLength() <= width; c += 2 * PairLength()) {
     const int64_t next = c + PairLength();
+    FetchAhead(x + c, static_cast<size_t>(2 * PairLength()) * sizeof(T), ahead);
     Pair first = less(LoadPair(d, x + c), LoadPair(d, sums.largest + c));
     Pair second = less(LoadPair(d, x + next), LoadPair(d, sums.largest + next));
-    ExpOfDifferences(d, first, second);
+    ExpOfDifferences<kRough, false>(d, first, second);
     take(first, c);
     take(second, next);
   }
   for (; c < width; c += PairLength()) {
     const Pair pair = less(LoadPairUpTo(d, x, c, width), LoadPair(d, sums.largest + c));
-    take({ExpOfDifference(d, pair.a), ExpOfDifference(d, pair.b)}, c);
+    take({ExpOfDifference<kRough>(d, pair.a), ExpOfDifference<kRough>(d, pair.b)}, c);
   }
 }
 
@@ -126,7 +159,7 @@ HWY_INLINE void SumColumns(const SoftmaxPanel& panel, const ColumnSums& sums, fl
   std::fill_n(sums.sum, 2 * padded_width(panel.width), 0.0f);
   for (int64_t r = 0; r < panel.rows; ++r) {
     const T* x = static_cast<const T*>(panel.x) + r * panel.x_stride;
-    AddExpRow<kStore>(x, panel.width, sums, kStore ? terms + r * terms_stride : nullptr);
+    AddExpRow<kStore>(x, panel.width, sums, kStore ? terms + r * terms_stride : nullptr, panel.ahead);
     if ((r + 1) % kRowsOfPartialSum != 0 && r + 1 != panel.rows) continue;
     for (int64_t c = 0; c < panel.width; c += PairLength()) {
       const Pair sum = LoadPair(d, sums.sum + c), partial = LoadPair(d, sums.partial + c);

@@ -21,6 +21,7 @@ struct SoftmaxRows {
   void* y[kMaxRows];  // may be x
   float* terms;       // num_rows * padded_width(count); null where y is f32 and takes them itself
   bool stream;        // y does not fit into the caches and is aligned to a vector
+  int64_t ahead;      // bytes from a row of x to the one that is to be fetched beside it, or 0
 };
 void softmax_rows(const SoftmaxRows& rows);
 void log_softmax_rows(const SoftmaxRows& rows);
@@ -37,6 +38,7 @@ struct SoftmaxPanel {
   float* work;   // 3 * padded_width(width)
   float* terms;  // rows * padded_width(width), unused by the logarithm; null where y is f32 and takes them itself
   bool stream;
+  int64_t ahead;  // bytes from an element of x to the one that is to be fetched beside it, or 0
 };
 void softmax_panel(const SoftmaxPanel& panel);
 void log_softmax_panel(const SoftmaxPanel& panel);

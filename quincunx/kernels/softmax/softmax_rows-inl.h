@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "quincunx/kernels/convert/float_pair-inl.h"
+#include "quincunx/kernels/elementwise/rough_math-inl.h"
 #include "quincunx/kernels/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,10 +30,11 @@ HWY_INLINE FloatPair<D> LoadPairUpTo(D d, const T* x, int64_t i, int64_t count) 
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   return KeepFirst<T>(d, LoadPairTail(d, x + i, rest), rest, lowest);
 }
+// Of what was computed from elements of T.
 template <class D, typename T>
 HWY_INLINE void StorePairUpTo(FloatPair<D> pair, D d, T* y, int64_t i, int64_t count, bool stream) {
   const auto rest = static_cast<size_t>(count - i);
-  if (HWY_LIKELY(rest >= 2 * hn::Lanes(d))) return StorePair(pair, d, y + i, stream);
+  if (HWY_LIKELY(rest >= 2 * hn::Lanes(d))) return StorePair<NaNBits::kOfBFloat16>(pair, d, y + i, stream);
   StorePairTail(pair, d, y + i, rest);
 }
 
@@ -59,9 +61,10 @@ HWY_INLINE float LargestOf(const T* x, int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// The short way of ExpOfDifference, right where the result is a normal number.
-template <class D, class V>
+// The short way of ExpOfDifference, right where the result is a normal number. With kRough within 2^-15.
+template <bool kRough, class D, class V>
 HWY_INLINE V NormalExpOfDifference(D d, V x) {
+  if constexpr (kRough) return RoughExp<false>(d, x);
   const V shift = hn::Set(d, 0x1.8p23f);
   if constexpr (HasExpTable(D())) {
     const V sixteenths = hn::Set(d, 16 * 1.44269504f);
@@ -84,9 +87,9 @@ HWY_INLINE V NormalExpOfDifference(D d, V x) {
 
 // exp(x) for x up to 88, by way of base 2, for differences that were rounded anyway: besides an ulp the relative error
 // is 2^-26 |x|, without fused multiply-add 1.25 * 2^-24 |x|. A lane's bits do not depend on the other lanes.
-template <class D, class V>
+template <bool kRough, class D, class V>
 HWY_INLINE V ExpOfDifference(D d, V x) {
-  const V y = NormalExpOfDifference(d, x);
+  const V y = NormalExpOfDifference<kRough>(d, x);
   const auto normal = hn::Gt(x, hn::Set(d, -87.0f));
   if (hn::AllTrue(d, normal)) return y;
   return hn::IfThenElse(normal, y, RareExp(d, x));
@@ -94,48 +97,63 @@ HWY_INLINE V ExpOfDifference(D d, V x) {
 
 // ExpOfDifference of four vectors, with one question for all of them. It is asked of their bits, where what lies
 // further below zero is larger: a minimum of numbers would drop those that meet a NaN in the same lane of another
-// vector.
-template <class D>
+// vector. With kAnySign differences may also be larger than 88 and give infinity.
+template <bool kRough, bool kAnySign, class D>
 HWY_INLINE void ExpOfDifferences(D d, FloatPair<D>& first, FloatPair<D>& second) {
   const hn::RebindToUnsigned<D> bits;
-  const auto lower = [bits](hn::Vec<D> a, hn::Vec<D> b)
-                         HWY_ATTR { return hn::Max(hn::BitCast(bits, a), hn::BitCast(bits, b)); };
-  const auto least = hn::Max(lower(first.a, first.b), lower(second.a, second.b));
-  if (HWY_LIKELY(hn::AllTrue(bits, hn::Lt(least, hn::BitCast(bits, hn::Set(d, -87.0f)))))) {
-    first = {NormalExpOfDifference(d, first.a), NormalExpOfDifference(d, first.b)};
-    second = {NormalExpOfDifference(d, second.a), NormalExpOfDifference(d, second.b)};
+  const auto of = [bits](hn::Vec<D> v) HWY_ATTR { return hn::BitCast(bits, kAnySign ? hn::Abs(v) : v); };
+  const auto least = hn::Max(hn::Max(of(first.a), of(first.b)), hn::Max(of(second.a), of(second.b)));
+  const auto limit = hn::Set(d, kAnySign ? 87.0f : -87.0f);
+  if (HWY_LIKELY(hn::AllTrue(bits, hn::Lt(least, hn::BitCast(bits, limit))))) {
+    first = {NormalExpOfDifference<kRough>(d, first.a), NormalExpOfDifference<kRough>(d, first.b)};
+    second = {NormalExpOfDifference<kRough>(d, second.a), NormalExpOfDifference<kRough>(d, second.b)};
     return;
   }
-  first = {ExpOfDifference(d, first.a), ExpOfDifference(d, first.b)};
-  second = {ExpOfDifference(d, second.a), ExpOfDifference(d, second.b)};
+  const auto one = [d](hn::Vec<D> x) HWY_ATTR {
+    if constexpr (!kAnySign) return ExpOfDifference<kRough>(d, x);
+    const auto normal = HasNormalExp(d, x);
+    return hn::IfThenElse(normal, NormalExpOfDifference<kRough>(d, x), RareExp(d, x));
+  };
+  first = {one(first.a), one(first.b)};
+  second = {one(second.a), one(second.b)};
 }
 
-// The sum of exp(x[i] - shift). With kStore the terms are written to `terms` in the order of pairs of T: of bf16 up to
-// a whole pair. It may be x.
-template <bool kStore, typename T>
-HWY_INLINE float SumOfExp(const T* x, int64_t count, float shift, float* terms) {
+// How SumOfExp computes. `kStore`: the terms are written to `terms` in the order of pairs of T: of bf16 up to a whole
+// pair. They may be x. `kRough`: of bf16 within 2^-15 each, for quotients that are rounded to it. `kAnySign`: x may be
+// larger than the shift.
+struct SumForm {
+  bool store = false;
+  bool rough = false;
+  bool any_sign = false;
+};
+
+// The sum of exp(x[i] - shift), where the lines `ahead` bytes behind x are fetched.
+template <SumForm kForm, typename T>
+HWY_INLINE float SumOfExp(const T* x, int64_t count, float shift, float* terms, int64_t ahead) {
   const hn::ScalableTag<float> d;
   using Pair = FloatPair<hn::ScalableTag<float>>;
+  constexpr bool kRough = kForm.rough && HasRoughMath<T>(hn::ScalableTag<float>());
   const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
   const auto offset = hn::Set(d, shift);
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   const auto less = [offset](Pair pair) HWY_ATTR { return Pair{hn::Sub(pair.a, offset), hn::Sub(pair.b, offset)}; };
   int64_t i = 0;
   for (; i + 2 * step <= count; i += 2 * step) {
+    FetchAhead(x + i, static_cast<size_t>(2 * step) * sizeof(T), ahead);
     Pair first = less(LoadPair(d, x + i)), second = less(LoadPair(d, x + i + step));
-    ExpOfDifferences(d, first, second);
+    ExpOfDifferences<kRough, kForm.any_sign>(d, first, second);
     s0 = hn::Add(s0, first.a);
     s1 = hn::Add(s1, first.b);
     s2 = hn::Add(s2, second.a);
     s3 = hn::Add(s3, second.b);
-    if constexpr (kStore) StorePair(first, d, terms + i), StorePair(second, d, terms + i + step);
+    if constexpr (kForm.store) StorePair(first, d, terms + i), StorePair(second, d, terms + i + step);
   }
   for (; i < count; i += step) {
-    Pair pair = less(LoadPairUpTo(d, x, i, count));
-    pair = {ExpOfDifference(d, pair.a), ExpOfDifference(d, pair.b)};
+    Pair pair = less(LoadPairUpTo(d, x, i, count)), none = {hn::Zero(d), hn::Zero(d)};
+    ExpOfDifferences<kRough, kForm.any_sign>(d, pair, none);
     s0 = hn::Add(s0, pair.a);
     s1 = hn::Add(s1, pair.b);
-    if constexpr (kStore) {
+    if constexpr (kForm.store) {
       // Terms of f32 may stand in the result's row, which ends with it.
       const bool whole = kPairsAreInterleaved<T> || count - i >= step;
       whole ? StorePair(pair, d, terms + i) : StorePairTail(pair, d, terms + i, static_cast<size_t>(count - i));

@@ -40,6 +40,25 @@ struct Case {
 };
 constexpr Case kCases[] = {{1, 0}, {2, 0.1}, {7, 0}, {16, 0.5}, {33, 0}, {1000, 0.1}, {2048, 0}, {5000, 0.1}};
 
+// The first logits give what is subtracted, unless later ones are much larger.
+TEST(CrossEntropy, FindsLaterMaxima) {
+  for_each_dispatch_target([] {
+    for (const float later : {5.0f, 16.0f, 30.0f, 95.0f, 1000.0f, -1000.0f}) {
+      for (const size_t from : {size_t{0}, size_t{300}, size_t{2100}}) {
+        std::vector<float> x = normal_values(5000, 3), loss(1), lse(1);
+        for (size_t i = from; i < from + 300; ++i) x[i] += later;
+        std::vector<int64_t> targets = {17};
+        const CrossEntropyOptions options{.reduction = LossReduction::kNone};
+        ASSERT_TRUE(
+            cross_entropy(f32_view(x, {1, 5000}), index_view(targets), options, f32_view(loss, {1}), f32_view(lse, {1}))
+                .ok());
+        const double expected = cross_entropy_reference(row_of(x, 0, 5000), 17, 0);
+        ASSERT_NEAR(loss[0], expected, loss_tolerance(std::abs(expected) + 2 * std::abs(later) + 10)) << later;
+      }
+    }
+  });
+}
+
 TEST(CrossEntropy, MatchesTheReferenceForEachReduction) {
   for_each_dispatch_target([] {
     for (const Case& c : kCases) {

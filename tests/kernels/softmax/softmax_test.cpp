@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -137,6 +138,59 @@ TEST(Softmax, ReadsAndWritesHalfPrecision) {
       // Below 2^-14 the spacing of float16 is absolute: exp(-6) / 50 is about 2^-14.
       const double half_unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10;
       expect_close(widened(y, dtype).data(), widened(x, dtype).data(), 50, half_unit);
+    }
+  });
+}
+
+// Half a unit of bf16, which has eight bits and no exponent below -126, and 2^-14 for both terms of the quotient.
+double bfloat16_tolerance(double exact) {
+  const int exponent = exact == 0 ? -126 : std::max(std::ilogb(exact), -126);
+  return std::ldexp(1.0, exponent - 8) + 0x1p-14 * exact + 0x1p-149;
+}
+
+// Rows {x, 0} of every finite x.
+TEST(Softmax, RoundsEveryBFloat16DifferenceWithinItsBound) {
+  std::vector<uint16_t> x;
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    if ((bits & 0x7f80) == 0x7f80) continue;
+    x.push_back(static_cast<uint16_t>(bits));
+    x.push_back(0);
+  }
+  const auto rows = static_cast<int64_t>(x.size()) / 2;
+  for_each_dispatch_target([&] {
+    std::vector<uint16_t> y(x.size());
+    ASSERT_TRUE(softmax(contiguous_view(x.data(), DType::kBFloat16, {rows, 2}),
+                        contiguous_view(y.data(), DType::kBFloat16, {rows, 2}))
+                    .ok());
+    const std::vector<float> from = widened(x, DType::kBFloat16), to = widened(y, DType::kBFloat16);
+    for (size_t r = 0; r < to.size(); r += 2) {
+      const double x_term = 1 / (1 + std::exp(-static_cast<double>(from[r])));
+      const double zero_term = 1 / (1 + std::exp(static_cast<double>(from[r])));
+      ASSERT_NEAR(to[r], x_term, bfloat16_tolerance(x_term)) << from[r];
+      ASSERT_NEAR(to[r + 1], zero_term, bfloat16_tolerance(zero_term)) << from[r];
+    }
+  });
+}
+
+// Half precision subtracts the largest of the first elements only, unless later ones are much larger.
+TEST(Softmax, FindsLaterMaximaInHalfPrecision) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      for (const float later : {5.0f, 16.0f, 30.0f, 95.0f, 1000.0f, -1000.0f}) {
+        std::vector<float> wide = normal_values(500, 9);
+        for (size_t i = 400; i < 420; ++i) wide[i] += later;
+        std::vector<uint16_t> x = narrowed(wide, dtype), y(x.size()), logs(x.size());
+        ASSERT_TRUE(softmax(contiguous_view(x.data(), dtype, {500}), contiguous_view(y.data(), dtype, {500})).ok());
+        ASSERT_TRUE(
+            log_softmax(contiguous_view(x.data(), dtype, {500}), 0, contiguous_view(logs.data(), dtype, {500})).ok());
+        const std::vector<double> exact = reference(widened(x, dtype).data(), 500);
+        const std::vector<float> actual = widened(y, dtype), actual_logs = widened(logs, dtype);
+        const double unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10;
+        for (size_t i = 0; i < 500; ++i) {
+          ASSERT_NEAR(actual[i], exact[i], unit * exact[i] + 0x1p-24) << later << " " << i;
+          if (exact[i] > 0) ASSERT_NEAR(actual_logs[i], std::log(exact[i]), unit * -std::log(exact[i]) + 1e-5);
+        }
+      }
     }
   });
 }

@@ -58,6 +58,8 @@ struct Options {
   std::string interface_address;  // numeric address to listen on; empty: loopback on one host, else QX_MCCL_INTERFACE
   bool allow_shared_memory = true;
   std::shared_ptr<const Credentials> credentials;  // null: those of the environment
+  // Only ranks with the same text can be on one host; empty: that of QX_MCCL_HOST_ID, which may be empty too.
+  std::string host_id;
 };
 
 enum class Phase { kConnecting, kReady, kFailed, kAborted };

@@ -56,6 +56,10 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   bool belongs_to_this_process() const;
   Status foreign_process_error() const;
 
+  // What the ranks that share this host's memory have in common, and others have not; 0 where none is shared.
+  void set_host(uint32_t host) { host_ = host; }
+  uint32_t host() const { return host_; }
+
   // Called by waiters of operations. Zero: the operation's own deadline.
   Status wait(OperationState& operation, std::chrono::milliseconds timeout);
 
@@ -154,6 +158,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   const int rank_;
   const uint64_t fork_generation_;
   const int64_t pid_;
+  uint32_t host_ = 0;
   std::mutex mutex_;
   std::condition_variable waiters_;  // those that do not drive
   int num_waiters_ = 0;

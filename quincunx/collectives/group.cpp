@@ -1,6 +1,9 @@
 #include "quincunx/collectives/group.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "quincunx/collectives/algorithms/two_levels.h"
 
 namespace qx::collectives {
 
@@ -23,16 +26,15 @@ Group::Group(Engine& engine, uint64_t id, std::string name, std::vector<int> mem
       members_state_(members_.size()),
       point_to_point_(*this),
       uses_tree_(size() > largest_flat_group()),
-      children_(uses_tree_ ? tree_children(rank_, size()) : std::vector<int>()),
-      below_(children_.size()) {
+      tree_(HostLayout(size()), rank_) {
   for (size_t r = 0; r < members_.size(); ++r) {
     rank_of_[static_cast<size_t>(members_[r])] = static_cast<int>(r);
   }
 }
 
-void Group::enqueue(OperationPtr operation, std::unique_ptr<Exchange> exchange) {
+void Group::enqueue(OperationPtr operation, std::unique_ptr<DirectExchange> exchange) {
   operation->sequence = next_sequence_++;
-  queue_.push_back({std::move(operation), std::move(exchange)});
+  queue_.push_back({std::move(operation), std::move(exchange), nullptr});
   if (queue_.size() == 1) start_next();
 }
 
@@ -57,12 +59,14 @@ void Group::start_next() {
   Entry& own = entry(rank_, current_sequence_);
   own.present = true;
   own.call = operation->description().call;
+  own.host = engine_.host();
   note_entered(members_state_[static_cast<size_t>(rank_)], current_sequence_, own.call.operation);
   if (uses_tree()) return climb();
-  const FrameHeader header = own.call.header(id_, current_sequence_);
+  FrameHeader header = own.call.header(id_, current_sequence_);
+  header.host = own.host;
   const auto counts = std::as_bytes(std::span(own.call.counts));
   for (int r = 0; r < size(); ++r) {
-    if (r != rank_) engine_.post(world_rank(r), header, counts, queue_.front().exchange->inline_input(r));
+    if (r != rank_) engine_.post(world_rank(r), header, counts, queue_.front().direct->inline_input(r));
   }
   engine_.flush();
   begin_if_entered();
@@ -79,11 +83,14 @@ bool Group::has_entered(int rank, uint64_t sequence) const {
   const Member& member = members_state_[static_cast<size_t>(rank)];
   if (!uses_tree() || rank == rank_) return entry(rank, sequence).present;
   if (member.entered_any && member.last_sequence >= sequence) return true;
-  for (size_t c = 0; c < children_.size(); ++c) {
-    const bool below = rank >= children_[c] && rank < tree_end(children_[c], size());
-    if (below) return below_[c][sequence % 2].is_complete;
-  }
-  return false;
+  const auto texts = below_.find(tree_.child_towards(rank));
+  return texts != below_.end() && texts->second[sequence % 2].is_complete;
+}
+
+void Group::learn_hosts(std::span<const uint32_t> hosts) {
+  layout_.emplace(hosts);
+  uses_tree_ = gathers_calls(*layout_);
+  tree_ = CallTree(*layout_, rank_);
 }
 
 Status Group::check_sequence(const FrameHeader& header) const {
@@ -99,6 +106,7 @@ Status Group::on_call(int rank, const FrameHeader& header, std::span<const std::
   if (arrived.present) return data_loss("a second call with sequence " + std::to_string(header.sequence));
   arrived.present = true;
   arrived.call = call_from_frame(header, payload);
+  arrived.host = header.host;
   const auto input = payload.subspan(size_t{header.num_counts} * 8);
   arrived.input.assign(input.begin(), input.end());
   note_entered(members_state_[static_cast<size_t>(rank)], header.sequence, arrived.call.operation);
@@ -121,40 +129,57 @@ void Group::begin_if_entered() {
   if (!verdict.ok()) {
     return finish({verdict.code(), queue_.front().operation->label() + ": " + verdict.message()});
   }
+  if (!layout_) {
+    std::vector<uint32_t> hosts;
+    for (int r = 0; r < size(); ++r) hosts.push_back(entry(r, current_sequence_).host);
+    learn_hosts(hosts);
+  }
   begin(inputs);
 }
 
 void Group::begin(std::span<const std::span<const std::byte>> inlined) {
   begun_ = true;
-  const Status status = queue_.front().exchange->begin(inlined);
-  if (!status.ok()) return fail(status, true);
-  send_credits();
-  for (int r = 0; r < size(); ++r) {
-    if (queue_.front().exchange->unsent_to(r) > 0) engine_.want_link(world_rank(r));
-    make_offers(r);
+  Pending& current = queue_.front();
+  if (takes_two_levels(current.direct->call(), *layout_, inlined.empty())) {
+    current.in_two_levels = in_two_levels(*current.direct, *layout_, rank_);
   }
-  send_notices();
+  Status status = current.exchange().begin(inlined);
+  for (const EarlyOffer& early : std::exchange(early_offers_, {})) {
+    if (status.ok()) status = take_offer(early.rank, early.header, early.offer);
+  }
+  if (!status.ok()) return fail(status, true);
+  for (int r = 0; r < size(); ++r) {
+    if (current.exchange().unsent_to(r) > 0) engine_.want_link(world_rank(r));
+  }
+  start_stage();
   for (int r = 0; r < size() && failure_.ok(); ++r) {
     if (is_lost(r)) on_peer_lost(world_rank(r));
   }
   if (failure_.ok()) finish_if_complete();
 }
 
+void Group::start_stage() {
+  for (int r = 0; r < size(); ++r) make_offers(r);
+  send_notices();
+}
+
 void Group::finish_if_complete() {
-  if (begun_ && queue_.front().exchange->is_complete()) finish(ok_status());
+  while (begun_ && queue_.front().exchange().advance()) start_stage();
+  if (begun_ && queue_.front().exchange().is_complete()) finish(ok_status());
 }
 
 void Group::finish(Status status) {
   Pending done = std::move(queue_.front());
   queue_.pop_front();
-  bytes_read_in_place_ += done.exchange->bytes_read_in_place();
+  bytes_read_in_place_ += done.exchange().bytes_read_in_place();
   for (int r = 0; r < size(); ++r) {
     Entry& used = entry(r, current_sequence_);
     used.present = false;
     used.input.clear();
   }
-  for (auto& text : below_) text[current_sequence_ % 2] = {};
+  for (auto& [rank, texts] : below_) texts[current_sequence_ % 2] = {};
   verdict_ = {};
+  early_offers_.clear();
   announced_ = begun_ = climbed_ = probing_ = false;
   expired_.reset();
   engine_.end(std::move(done.operation), std::move(status));
@@ -173,7 +198,7 @@ void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
   announced_ = begun_ = probing_ = false;
   expired_.reset();
   for (Pending& pending : queue) {
-    engine_.release(pending.exchange.get());
+    engine_.release(&pending.exchange());
     engine_.end(std::move(pending.operation), status);
   }
   point_to_point_.fail(status);
@@ -225,7 +250,7 @@ void Group::tell_failure(int except, const Status& status, int origin, uint64_t 
   const std::string text = status.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
   for (int r = 0; r < size(); ++r) {
     // In a large group every rank tells those that it has links to, and they tell others.
-    const bool told = !uses_tree() || is_neighbour(r) || engine_.has_link(world_rank(r));
+    const bool told = !uses_tree() || tree_.is_neighbour(r) || engine_.has_link(world_rank(r));
     if (r != rank_ && r != except && told) engine_.post(world_rank(r), header, std::as_bytes(std::span(text)));
   }
 }
@@ -241,9 +266,9 @@ bool Group::needs(int rank) const {
   if (!announced_) return true;
   // Through a tree the verdict may be on its way though a rank that this one has no link to is gone.
   if (uses_tree() && !begun_)
-    return rank == tree_parent(rank_) || (is_neighbour(rank) && !has_entered(rank, current_sequence_));
+    return rank == tree_.parent() || (tree_.is_neighbour(rank) && !has_entered(rank, current_sequence_));
   if (!has_entered(rank, current_sequence_)) return true;
-  const Exchange& exchange = *queue_.front().exchange;
+  const Exchange& exchange = queue_.front().exchange();
   return begun_ && (exchange.missing_from(rank) > 0 || exchange.unsent_to(rank) > 0);
 }
 
@@ -274,7 +299,8 @@ Status Group::on_frame(int world_rank, const FrameHeader& header, std::span<cons
     case FrameKind::kProbeAnswer: on_probe_answer(rank, header); return ok_status();
     case FrameKind::kCall: return failure_.ok() ? on_call(rank, header, payload) : ok_status();
     case FrameKind::kCredit:
-      if (begun_ && header.sequence == current_sequence_) queue_.front().exchange->add_credit(rank, header.count);
+      if (begun_ && header.sequence == current_sequence_)
+        queue_.front().exchange().add_credit(rank, header.root_or_tag, header.count);
       return ok_status();
     case FrameKind::kOffer: return failure_.ok() ? on_offer(rank, header, payload) : ok_status();
     case FrameKind::kOfferRefused:
@@ -295,38 +321,25 @@ Result<std::optional<int64_t>> Group::on_stream(int world_rank, const FrameHeade
   // A peer may see all calls before this rank does: its data waits in the link until then.
   if (announced_ && !begun_ && header.sequence == current_sequence_) return std::optional<int64_t>(0);
   if (!begun_ || header.sequence != current_sequence_) return std::optional<int64_t>();
-  const int64_t taken = queue_.front().exchange->receive(rank, header.stream, link, limit);
+  const int64_t taken = queue_.front().exchange().receive(rank, header.root_or_tag, header.stream, link, limit);
   if (taken < 0) return data_loss("more data than the calls of " + queue_.front().operation->label() + " said");
-  send_credits();
   send_notices();
   if (taken > 0) finish_if_complete();
   return std::optional<int64_t>(taken);
-}
-
-void Group::send_credits() {
-  const std::optional<int64_t> reduced = queue_.front().exchange->take_credit();
-  if (!reduced) return;
-  FrameHeader header;
-  header.kind = FrameKind::kCredit;
-  header.group = id_;
-  header.sequence = current_sequence_;
-  header.count = *reduced;
-  for (int r = 0; r < size(); ++r) {
-    if (r != rank_) engine_.post(world_rank(r), header, {});
-  }
 }
 
 std::optional<OutgoingFrame> Group::next_frame(int world_rank) {
   const int rank = group_rank(world_rank);
   if (rank < 0 || rank == rank_) return std::nullopt;
   if (begun_) {
-    Exchange* exchange = queue_.front().exchange.get();
+    Exchange* exchange = &queue_.front().exchange();
     if (const auto chunk = exchange->next_chunk(rank)) {
       OutgoingFrame frame;
       frame.header.kind = FrameKind::kData;
       frame.header.group = id_;
       frame.header.sequence = current_sequence_;
       frame.header.stream = chunk->stream;
+      frame.header.root_or_tag = chunk->lane;
       frame.bytes = chunk->bytes;
       frame.owner = exchange;
       frame.sent = [this, exchange, rank, chunk = *chunk] {

@@ -1,10 +1,12 @@
 // One group of ranks on this rank: its collectives in order, its point-to-point messages, and what is known of its
 // members. In a small group every rank tells its call to every other; in a large one the calls are gathered up a tree,
-// and the verdict comes down. All methods are called under the engine's lock.
+// and the verdict comes down. The first operation also tells all which ranks share a host. All methods are called under
+// the engine's lock.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,9 +14,11 @@
 #include <vector>
 
 #include "quincunx/collectives/algorithms/call_tree.h"
-#include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/algorithms/direct_exchange.h"
+#include "quincunx/collectives/algorithms/host_layout.h"
 #include "quincunx/collectives/algorithms/ways.h"
 #include "quincunx/collectives/engine.h"
+#include "quincunx/collectives/offer.h"
 #include "quincunx/collectives/operation_state.h"
 #include "quincunx/collectives/point_to_point.h"
 
@@ -34,7 +38,7 @@ class Group {
   Engine& engine() { return engine_; }
 
   // Takes its place behind the collectives before it.
-  void enqueue(OperationPtr operation, std::unique_ptr<Exchange> exchange);
+  void enqueue(OperationPtr operation, std::unique_ptr<DirectExchange> exchange);
   PointToPoint& point_to_point() { return point_to_point_; }
   // Why operations are refused; ok while they are not.
   const Status& failure() const { return failure_; }
@@ -65,13 +69,16 @@ class Group {
  private:
   struct Pending {
     OperationPtr operation;
-    std::unique_ptr<Exchange> exchange;
+    std::unique_ptr<DirectExchange> direct;
+    std::unique_ptr<Exchange> in_two_levels;  // instead, where the data goes so
+    Exchange& exchange() const { return in_two_levels ? *in_two_levels : *direct; }
   };
   // A rank's entry into a collective. A rank can be one collective ahead of another: two are kept for each.
   struct Entry {
     bool present = false;
     Call call;
     std::vector<std::byte> input;
+    uint32_t host = 0;
   };
   struct Member {
     Entry entries[2];
@@ -101,10 +108,12 @@ class Group {
   void finish_if_complete();
   void finish(Status status);
   Status on_call(int rank, const FrameHeader& header, std::span<const std::byte> payload);
-  void send_credits();
+  // A stage of the operation begins.
+  void start_stage();
   // Offers this rank's arena to a peer that can map it.
   void make_offers(int rank);
   Status on_offer(int rank, const FrameHeader& header, std::span<const std::byte> payload);
+  Status take_offer(int rank, const FrameHeader& header, const Offer& offer);
   Status on_answer_to_offer(int rank, const FrameHeader& header);
   void send_notices();
   // The ranks that the operation waits for and the state of each.
@@ -117,19 +126,25 @@ class Group {
   // The verdict is good: data moves directly between the ranks.
   void begin(std::span<const std::span<const std::byte>> inlined);
   Status check_sequence(const FrameHeader& header) const;
+  // By the calls of the first operation: hosts[r] is that of rank r. The calls after it take the way of this layout.
+  void learn_hosts(std::span<const uint32_t> hosts);
 
   // --- the tree of a large group
   bool uses_tree() const { return uses_tree_; }
   // Hands the calls of this rank and those below it to the parent, when all are there.
   void climb();
-  void judge(std::span<const GatheredCall> calls);
+  void judge(std::vector<GatheredCall> calls);
   Status on_calls(int rank, const FrameHeader& header, std::span<const std::byte> payload);
   Status on_verdict(int rank, const FrameHeader& header, std::span<const std::byte> payload);
-  void send_verdict(StatusCode code, bool with_results, std::string_view text, const TreeResult* result);
-  void take_verdict(const TreeResult& result);
+  struct Verdict {
+    Status status;
+    std::vector<uint32_t> hosts;  // empty where the group knows them
+    TreeResult result;
+  };
+  void send_verdict(const Verdict& verdict);
+  void take_verdict(const Verdict& verdict);
   void post_long(int rank, FrameHeader header, std::span<const std::byte> text);
   static Status take_piece(const FrameHeader& header, std::span<const std::byte> payload, LongText& text);
-  bool is_neighbour(int rank) const;
 
   // --- the end of a wait
   void conclude(const OperationState& operation);
@@ -154,10 +169,12 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
-  Status cause_;  // of the failure, as it was told to the operations
-  const bool uses_tree_;
-  const std::vector<int> children_;             // in the tree
-  std::vector<std::array<LongText, 2>> below_;  // what they sent, by sequence
+  Status cause_;                      // of the failure, as it was told to the operations
+  std::optional<HostLayout> layout_;  // once the first operation has been compared
+  bool uses_tree_;
+  CallTree tree_;
+  // By rank and sequence: what those below sent, perhaps sooner than this rank knew that they are below it.
+  std::map<int, std::array<LongText, 2>> below_;
   LongText verdict_;
   bool climbed_ = false;  // the calls below are the parent's
   // Of the operation that has run out of time, while the members are asked.
@@ -171,6 +188,13 @@ class Group {
   };
   std::optional<LaterFailure> later_failure_;
   int64_t bytes_read_in_place_ = 0;
+  // Offers and what was said about them before this rank had seen all calls.
+  struct EarlyOffer {
+    int rank = 0;
+    FrameHeader header;
+    Offer offer;
+  };
+  std::vector<EarlyOffer> early_offers_;
 };
 
 }  // namespace qx::collectives

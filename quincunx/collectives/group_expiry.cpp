@@ -135,8 +135,8 @@ std::string Group::state_of(int rank) const {
   const Member& member = members_state_[static_cast<size_t>(rank)];
   const std::string silence = member.asked && !member.answered ? ", does not answer" : "";
   if (begun_ || (!uses_tree() && announced_ && entry(rank, current_sequence_).present)) {
-    return name + " (entered, " + std::to_string(queue_.front().exchange->missing_from(rank)) + " bytes to come, " +
-           std::to_string(queue_.front().exchange->unsent_to(rank)) + " to go" + silence + ")";
+    return name + " (entered, " + std::to_string(queue_.front().exchange().missing_from(rank)) + " bytes to come, " +
+           std::to_string(queue_.front().exchange().unsent_to(rank)) + " to go" + silence + ")";
   }
   if (!member.entered_any)
     return name + (silence.empty() ? " (connected, has entered no operation)" : " (does not answer)");

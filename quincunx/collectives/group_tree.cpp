@@ -11,10 +11,6 @@ constexpr size_t kPieceBytes = 64 << 10;
 
 }  // namespace
 
-bool Group::is_neighbour(int rank) const {
-  return rank == tree_parent(rank_) || std::find(children_.begin(), children_.end(), rank) != children_.end();
-}
-
 void Group::post_long(int rank, FrameHeader header, std::span<const std::byte> text) {
   header.group = id_;
   header.sequence = current_sequence_;
@@ -38,89 +34,105 @@ Status Group::take_piece(const FrameHeader& header, std::span<const std::byte> p
 
 void Group::climb() {
   const size_t turn = current_sequence_ % 2;
-  const auto is_there = [&](const auto& texts) { return texts[turn].is_complete; };
-  if (!announced_ || climbed_ || !std::all_of(below_.begin(), below_.end(), is_there)) return;
+  const std::vector<int>& children = tree_.children();
+  const auto is_there = [&](int child) { return below_[child][turn].is_complete; };
+  if (!announced_ || climbed_ || !std::all_of(children.begin(), children.end(), is_there)) return;
   climbed_ = true;
   std::vector<GatheredCall> calls;
-  calls.push_back({entry(rank_, current_sequence_).call, queue_.front().exchange->input_for_tree()});
-  for (size_t c = 0; c < children_.size(); ++c) {
-    auto below = decode_calls(below_[c][turn].bytes, tree_end(children_[c], size()) - children_[c]);
+  calls.push_back(
+      {entry(rank_, current_sequence_).call, queue_.front().direct->input_for_tree(), layout_ ? 0 : engine_.host()});
+  for (const int child : children) {
+    auto below = decode_calls(below_[child][turn].bytes, static_cast<int>(tree_.below(child).size()));
     if (!below.ok()) return fail(below.status(), true);
     std::move(below->begin(), below->end(), std::back_inserter(calls));
   }
-  if (rank_ == 0) return judge(calls);
+  if (rank_ == 0) return judge(std::move(calls));
   FrameHeader header;
   header.kind = FrameKind::kCalls;
   std::vector<std::byte> text;
   encode_calls(calls, text);
-  post_long(tree_parent(rank_), header, text);
+  post_long(tree_.parent(), header, text);
   engine_.flush();
 }
 
 Status Group::on_calls(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
-  const auto child = std::find(children_.begin(), children_.end(), rank);
-  if (child == children_.end()) return data_loss("gathered calls from a rank that is not below this one");
+  const bool is_child = tree_.is_neighbour(rank) && rank != tree_.parent();
+  // Before this rank knows the hosts, others may.
+  if (layout_ && !is_child) return data_loss("gathered calls from a rank that is not below this one");
   QX_RETURN_IF_ERROR(check_sequence(header));
-  LongText& text = below_[static_cast<size_t>(child - children_.begin())][header.sequence % 2];
+  LongText& text = below_[rank][header.sequence % 2];
   QX_RETURN_IF_ERROR(take_piece(header, payload, text));
   if (text.is_complete && announced_ && header.sequence == current_sequence_) climb();
   return ok_status();
 }
 
-void Group::judge(std::span<const GatheredCall> calls) {
+void Group::judge(std::vector<GatheredCall> gathered) {
+  std::vector<GatheredCall> calls(gathered.size());
+  const std::vector<int> ranks = tree_.subtree();
+  for (size_t i = 0; i < ranks.size(); ++i) calls[static_cast<size_t>(ranks[i])] = std::move(gathered[i]);
   std::vector<const Call*> compared;
   for (const GatheredCall& each : calls) compared.push_back(&each.call);
-  const Status verdict = compare_calls(compared);
-  if (!verdict.ok()) {
-    send_verdict(verdict.code(), false, verdict.message(), nullptr);
-    return finish({verdict.code(), queue_.front().operation->label() + ": " + verdict.message()});
+  Verdict verdict;
+  verdict.status = compare_calls(compared);
+  if (verdict.status.ok()) {
+    verdict.result = compute_in_tree(calls);
+    for (const GatheredCall& each : calls) {
+      if (!layout_) verdict.hosts.push_back(each.host);
+    }
   }
-  const TreeResult result = compute_in_tree(calls);
-  send_verdict(StatusCode::kOk, result.is_complete, {}, &result);
-  take_verdict(result);
+  take_verdict(verdict);
 }
 
-void Group::send_verdict(StatusCode code, bool with_results, std::string_view text, const TreeResult* result) {
+void Group::send_verdict(const Verdict& verdict) {
+  const bool with_results = verdict.result.is_complete;
   FrameHeader header;
   header.kind = FrameKind::kVerdict;
-  header.status_code = static_cast<uint8_t>(code);
+  header.status_code = static_cast<uint8_t>(verdict.status.code());
   header.stream = with_results ? 1 : 0;
+  const std::string& message = verdict.status.message();
   // The largest part of the tree first: it takes longest.
-  for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
+  for (auto child = tree_.children().rbegin(); child != tree_.children().rend(); ++child) {
+    std::vector<std::byte> text = encode_hosts(verdict.hosts);
+    const auto append = [&](std::span<const std::byte> bytes) { text.insert(text.end(), bytes.begin(), bytes.end()); };
     if (with_results)
-      post_long(*child, header, encode_result(*result, *child, tree_end(*child, size())));
+      append(encode_result(verdict.result, tree_.below(*child)));
     else
-      post_long(*child, header, std::as_bytes(std::span(text.data(), text.size())));
+      append(std::as_bytes(std::span(message.data(), message.size())));
+    post_long(*child, header, text);
   }
   engine_.flush();
 }
 
-void Group::take_verdict(const TreeResult& result) {
-  if (!result.is_complete) return begin({});
-  const Status status = queue_.front().exchange->take_result(result);
+void Group::take_verdict(const Verdict& verdict) {
+  send_verdict(verdict);
+  if (!verdict.status.ok()) {
+    return finish({verdict.status.code(), queue_.front().operation->label() + ": " + verdict.status.message()});
+  }
+  if (!verdict.hosts.empty()) learn_hosts(verdict.hosts);
+  if (!verdict.result.is_complete) return begin({});
+  const Status status = queue_.front().direct->take_result(verdict.result);
   if (!status.ok()) return fail(status, true);
   finish(ok_status());
 }
 
 Status Group::on_verdict(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
-  if (rank != tree_parent(rank_) || !climbed_ || begun_ || header.sequence != current_sequence_) {
+  if (rank != tree_.parent() || !climbed_ || begun_ || header.sequence != current_sequence_) {
     return data_loss("a verdict that this rank does not wait for");
   }
   QX_RETURN_IF_ERROR(take_piece(header, payload, verdict_));
   if (!verdict_.is_complete) return ok_status();
   const auto code = static_cast<StatusCode>(header.status_code);
+  std::span<const std::byte> text = verdict_.bytes;
+  Verdict verdict;
+  QX_ASSIGN_OR_RETURN(verdict.hosts, take_hosts(text, size()));
   if (code != StatusCode::kOk) {
-    const std::string text(reinterpret_cast<const char*>(verdict_.bytes.data()), verdict_.bytes.size());
-    send_verdict(code, false, text, nullptr);
-    finish({code, queue_.front().operation->label() + ": " + text});
-    return ok_status();
+    verdict.status = {code, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  } else if (!layout_ && verdict.hosts.empty()) {
+    return data_loss("a verdict that does not tell the hosts of the ranks");
+  } else if (header.stream == 1) {
+    QX_ASSIGN_OR_RETURN(verdict.result, decode_result(text, tree_.subtree(), size()));
   }
-  TreeResult result;
-  if (header.stream == 1) {
-    QX_ASSIGN_OR_RETURN(result, decode_result(verdict_.bytes, rank_, tree_end(rank_, size())));
-  }
-  send_verdict(code, result.is_complete, {}, &result);
-  take_verdict(result);
+  take_verdict(verdict);
   return ok_status();
 }
 

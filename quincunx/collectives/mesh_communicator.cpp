@@ -184,7 +184,7 @@ WorkPtr MeshCommunicator::collective(const Status& check, const Call& call, std:
   if (!check.ok()) return failed({check.code(), std::string(operation_name(call.operation)) + ": " + check.message()});
   Result<OperationPtr> operation = begin(call, -1, timeout);
   if (!operation.ok()) return failed(operation.status());
-  auto exchange = std::make_unique<Exchange>(call, std::move(inputs), std::move(outputs), options_.rank, size());
+  auto exchange = std::make_unique<DirectExchange>(call, std::move(inputs), std::move(outputs), options_.rank, size());
   Engine::Guard guard(*engine_);
   // Peers that have given up meanwhile have said so.
   engine_->poll();

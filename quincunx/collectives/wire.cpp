@@ -49,7 +49,7 @@ void encode_frame_header(const FrameHeader& header, std::span<std::byte, kHeader
   put(out, 40, header.payload_bytes);
   put(out, 48, header.pre_multiplier);
   put(out, 56, header.num_counts);
-  put(out, 60, uint32_t{0});
+  put(out, 60, header.host);
 }
 
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kHeaderBytes> bytes) {
@@ -73,6 +73,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kHeaderBytes>
   header.payload_bytes = take<int64_t>(bytes, 40);
   header.pre_multiplier = take<double>(bytes, 48);
   header.num_counts = take<uint32_t>(bytes, 56);
+  header.host = take<uint32_t>(bytes, 60);
   if (header.operation > static_cast<uint8_t>(Operation::kRecv)) return bad("operation", header.operation);
   if (header.dtype > static_cast<uint8_t>(DType::kComplex128)) return bad("dtype", header.dtype);
   if (header.reduce_op > static_cast<uint8_t>(ReduceOp::kPreMulSum)) return bad("reduce_op", header.reduce_op);

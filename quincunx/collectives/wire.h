@@ -50,13 +50,14 @@ struct FrameHeader {
   uint8_t reduce_op = 0;
   uint8_t stream = 0;
   uint8_t status_code = 0;
-  int32_t root_or_tag = 0;
+  int32_t root_or_tag = 0;  // the lane of data and of what is said about it
   uint64_t group = 0;
   uint64_t sequence = 0;
   int64_t count = 0;
   int64_t payload_bytes = 0;
   double pre_multiplier = 1.0;
   uint32_t num_counts = 0;  // int64 values at the start of a call's payload
+  uint32_t host = 0;        // of the rank that calls; 0: one of its own
 };
 
 inline constexpr size_t kHeaderBytes = 64;

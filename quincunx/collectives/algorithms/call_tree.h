@@ -1,28 +1,35 @@
-// The tree through which the calls of a large group are gathered: binomial, so that each rank has as many links as its
-// number has trailing zeros, and one more. The ranks below a rank follow it without gaps: whatever is gathered is in
-// the order of ranks.
+// The tree through which the calls of a group are gathered. Within a host it is binomial below the host's first rank;
+// those are a binomial tree too, so that between two hosts at most one link is used and no rank has more links than the
+// two logarithms and one.
 #pragma once
 
-#include <bit>
 #include <vector>
+
+#include "quincunx/collectives/algorithms/host_layout.h"
 
 namespace qx::collectives {
 
-// -1 for rank 0.
-inline int tree_parent(int rank) { return rank == 0 ? -1 : rank & (rank - 1); }
+class CallTree {
+ public:
+  CallTree(const HostLayout& layout, int rank);
 
-// One past the last rank below `rank`.
-inline int tree_end(int rank, int size) {
-  if (rank == 0) return size;
-  const int end = rank + (rank & -rank);
-  return end < size ? end : size;
-}
+  int parent() const { return parent_; }  // -1 for rank 0
+  const std::vector<int>& children() const { return children_; }
+  bool is_neighbour(int rank) const;
+  // A child and the ranks below it, in the order in which it hands them on: the child first, then those below its own
+  // children, one child after the other.
+  const std::vector<int>& below(int child) const;
+  // This rank and all below it, in the same order.
+  std::vector<int> subtree() const;
+  // The child that `rank` is or is below; -1 where it is below none.
+  int child_towards(int rank) const { return child_of_[static_cast<size_t>(rank)]; }
 
-// In the order of ranks.
-inline std::vector<int> tree_children(int rank, int size) {
-  std::vector<int> children;
-  for (int step = 1; rank + step < tree_end(rank, size); step *= 2) children.push_back(rank + step);
-  return children;
-}
+ private:
+  int rank_;
+  int parent_ = -1;
+  std::vector<int> children_;
+  std::vector<std::vector<int>> below_;  // by child
+  std::vector<int> child_of_;            // by rank
+};
 
 }  // namespace qx::collectives

@@ -83,7 +83,10 @@ void encode_calls(std::span<const GatheredCall> calls, std::vector<std::byte>& o
     while (end < calls.size() && calls[end].call == calls[first].call) ++end;
     put_varint(out, end - first);
     encode_call(calls[first].call, out);
-    for (; first < end; ++first) put_blob(out, calls[first].input);
+    for (; first < end; ++first) {
+      put_varint(out, calls[first].host);
+      put_blob(out, calls[first].input);
+    }
   }
 }
 
@@ -94,7 +97,8 @@ Result<std::vector<GatheredCall>> decode_calls(std::span<const std::byte> text, 
     if (!take_number(text, static_cast<uint64_t>(num_ranks) - calls.size(), run) || run == 0) return malformed();
     QX_ASSIGN_OR_RETURN(const Call call, decode_call(text));
     for (; run > 0; --run) {
-      calls.push_back({call, {}});
+      calls.push_back({call, {}, 0});
+      if (!take_number(text, UINT32_MAX, calls.back().host)) return malformed();
       if (!take_blob(text, kTreeBytes, calls.back().input)) return malformed();
     }
   }
@@ -172,20 +176,50 @@ TreeResult compute_in_tree(std::span<const GatheredCall> calls) {
   return result;
 }
 
-std::vector<std::byte> encode_result(const TreeResult& result, int first, int end) {
+std::vector<std::byte> encode_hosts(std::span<const uint32_t> hosts) {
   std::vector<std::byte> out;
-  put_blob(out, result.common);
-  for (int r = first; r < end && !result.own.empty(); ++r) put_blob(out, result.own[static_cast<size_t>(r)]);
+  put_varint(out, hosts.size());
+  for (size_t first = 0; first < hosts.size();) {
+    size_t end = first + 1;
+    while (end < hosts.size() && hosts[end] == hosts[first]) ++end;
+    put_varint(out, end - first);
+    put_varint(out, hosts[first]);
+    first = end;
+  }
   return out;
 }
 
-Result<TreeResult> decode_result(std::span<const std::byte> text, int first, int end) {
+Result<std::vector<uint32_t>> take_hosts(std::span<const std::byte>& text, int num_ranks) {
+  std::vector<uint32_t> hosts;
+  size_t num_hosts = 0;
+  if (!take_number(text, static_cast<uint64_t>(num_ranks), num_hosts)) return malformed();
+  if (num_hosts != 0 && num_hosts != static_cast<size_t>(num_ranks)) return malformed();
+  while (hosts.size() < num_hosts) {
+    size_t run = 0;
+    uint32_t host = 0;
+    if (!take_number(text, num_hosts - hosts.size(), run) || run == 0) return malformed();
+    if (!take_number(text, UINT32_MAX, host)) return malformed();
+    hosts.insert(hosts.end(), run, host);
+  }
+  return hosts;
+}
+
+std::vector<std::byte> encode_result(const TreeResult& result, std::span<const int> ranks) {
+  std::vector<std::byte> out;
+  put_blob(out, result.common);
+  for (const int r : ranks) {
+    if (!result.own.empty()) put_blob(out, result.own[static_cast<size_t>(r)]);
+  }
+  return out;
+}
+
+Result<TreeResult> decode_result(std::span<const std::byte> text, std::span<const int> ranks, int num_ranks) {
   TreeResult result;
   result.is_complete = true;
   if (!take_blob(text, kMaxGatheredBytes, result.common)) return malformed();
   if (text.empty()) return result;
-  result.own.resize(static_cast<size_t>(end));
-  for (int r = first; r < end; ++r) {
+  result.own.resize(static_cast<size_t>(num_ranks));
+  for (const int r : ranks) {
     if (!take_blob(text, kMaxGatheredBytes, result.own[static_cast<size_t>(r)])) return malformed();
   }
   if (!text.empty()) return malformed();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "quincunx/collectives/algorithms/partial_reduction.h"
 #include "quincunx/kernels/reduce/reduce.h"
 
 namespace qx::collectives {
@@ -92,7 +93,35 @@ void Reducer::advance(int64_t limit) {
   }
 }
 
+// What kernels::reduce does within its registers, a block at a time, without the last rounding.
+void Reducer::reduce_widened(std::span<const void* const> sources, int64_t count) {
+  constexpr int64_t kBlock = 1024;
+  float values[kBlock];
+  const auto kind = static_cast<kernels::ReduceKind>(reduction_.op);
+  auto* output = reinterpret_cast<float*>(slice_.output) + reduced_ / element_bytes_;
+  for (int64_t i = 0; i < count; i += kBlock) {
+    const int64_t size = std::min(kBlock, count - i);
+    for (size_t s = 0; s < sources.size(); ++s) {
+      widen(slice_.dtype, static_cast<const std::byte*>(sources[s]) + i * element_bytes_, size, values);
+      const void* scaled[] = {values};
+      if (kind == kernels::ReduceKind::kPreMulSum)
+        kernels::reduce(kind, DType::kFloat32, scaled, size, values, reduction_.pre_multiplier);
+      const void* pair[] = {output + i, values};
+      if (s == 0)
+        std::memcpy(output + i, values, static_cast<size_t>(size) * sizeof(float));
+      else
+        kernels::reduce(kind == kernels::ReduceKind::kProduct ? kind : kernels::ReduceKind::kSum, DType::kFloat32, pair,
+                        size, output + i);
+    }
+  }
+}
+
 void Reducer::reduce_block(std::span<const void* const> sources, int64_t num_bytes) {
+  if (slice_.widens) {
+    reduce_widened(sources, num_bytes / element_bytes_);
+    reduced_ += num_bytes;
+    return;
+  }
   kernels::reduce(static_cast<kernels::ReduceKind>(reduction_.op), slice_.dtype, sources, num_bytes / element_bytes_,
                   slice_.output + reduced_, reduction_.pre_multiplier);
   reduced_ += num_bytes;

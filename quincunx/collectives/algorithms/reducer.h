@@ -23,6 +23,8 @@ class Reducer {
     std::byte* output = nullptr;     // may be `own`
     int64_t size_bytes = 0;
     DType dtype = DType::kFloat32;
+    // The output is a partial result in f32: see partial_reduction.h. Only for types that accumulate in f32.
+    bool widens = false;
   };
   Reducer(const Reduction& reduction, const Slice& slice, int rank, int world_size);
 
@@ -44,6 +46,7 @@ class Reducer {
   // With two ranks there is one contribution: it is reduced where it lies.
   int64_t reduce_from(int peer, std::span<const std::byte> contribution);
   void reduce_block(std::span<const void* const> sources, int64_t num_bytes);
+  void reduce_widened(std::span<const void* const> sources, int64_t count);
 
   Reduction reduction_;
   Slice slice_;

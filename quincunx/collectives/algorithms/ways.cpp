@@ -1,9 +1,16 @@
 #include "quincunx/collectives/algorithms/ways.h"
 
+#include <algorithm>
+
+#include "quincunx/collectives/algorithms/direct_exchange.h"
+#include "quincunx/collectives/algorithms/two_levels.h"
+
 namespace qx::collectives {
 namespace {
 
 constexpr int kLargestFlatGroup = 8;
+// Between hosts each message is a packet: gathered calls are fewer from here on.
+constexpr int kLargestFlatGroupOfHosts = 4;
 
 struct PeerMemoryLimit {
   Operation operation;
@@ -27,6 +34,21 @@ ForcedWays& forced_ways() {
 int largest_flat_group() {
   const int forced = forced_ways().largest_flat_group.load(std::memory_order_relaxed);
   return forced >= 0 ? forced : kLargestFlatGroup;
+}
+
+bool gathers_calls(const HostLayout& layout) {
+  if (layout.num_ranks() > largest_flat_group()) return true;
+  const bool shares_hosts = layout.num_hosts() < layout.num_ranks();
+  return layout.num_hosts() > 1 && shares_hosts && layout.num_ranks() > kLargestFlatGroupOfHosts;
+}
+
+bool takes_two_levels(const Call& call, const HostLayout& layout, bool with_tree) {
+  if (layout.num_hosts() == 1 || !has_two_levels(call.operation)) return false;
+  const bool shares_hosts = layout.num_hosts() < layout.num_ranks();
+  if (!shares_hosts && layout.num_ranks() <= largest_flat_group()) return false;
+  int64_t largest = call.count;
+  for (const int64_t count : call.counts) largest = std::max(largest, count);
+  return with_tree || largest * dtype_size_bytes(call.dtype) > kInlineBytes;
 }
 
 int64_t peer_memory_bytes(Operation operation, uint8_t stream) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "quincunx/base/fnv1a.h"
@@ -36,8 +37,10 @@ int num_allowed_cpus() {
 }
 
 std::string name_of_job(const std::string& identity, const Options& options) {
+  const char* variable = std::getenv("QX_MCCL_HOST_ID");
+  const std::string host = !options.host_id.empty() ? options.host_id : variable != nullptr ? variable : "";
   const std::string text =
-      identity + "\n" + options.group_name + "\n" + options.generation + "\n" + std::to_string(geteuid());
+      identity + "\n" + options.group_name + "\n" + options.generation + "\n" + std::to_string(geteuid()) + "\n" + host;
   char name[32];
   std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(fnv1a(text)));
   return name;
@@ -138,6 +141,7 @@ void Mesh::on_host_memory(Result<std::shared_ptr<HostMemory>> memory) {
     Result<std::unique_ptr<Segment>> own = Segment::map(**memory, options_.rank);
     if (own.ok() && (*memory)->join(options_.rank).ok()) {
       Engine::Guard guard(*engine_);
+      engine_->set_host((*memory)->identity(own_.boot_id));
       links_->use_memory(*memory, std::move(*own));
       engine_->use_doorbell(links_->own_segment()->doorbell());
     }

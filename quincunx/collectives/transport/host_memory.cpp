@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/transport/shared_memory.h"
 
 namespace qx::collectives {
@@ -115,6 +116,15 @@ Status HostMemory::join(int rank) {
 int HostMemory::process_of(int rank) const { return joined_of(directory_, rank).load(std::memory_order_acquire); }
 
 bool HostMemory::has_joined(int rank) const { return process_of(rank) != 0; }
+
+uint32_t HostMemory::identity(const std::string& boot_id) const {
+  struct stat information{};
+  if (fstat(fd_, &information) != 0) return 1;
+  const uint64_t hash =
+      fnv1a(boot_id + "/" + std::to_string(information.st_dev) + "/" + std::to_string(information.st_ino));
+  const auto folded = static_cast<uint32_t>(hash ^ (hash >> 32));
+  return folded != 0 ? folded : 1;
+}
 
 int HostMemory::num_joined() const {
   return static_cast<int>(header_of(directory_).num_joined.load(std::memory_order_acquire));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "quincunx/base/status.h"
 
@@ -27,6 +28,8 @@ class HostMemory {
   // As this process. kFailedPrecondition where another has joined as this rank.
   Status join(int rank);
   bool has_joined(int rank) const;
+  // The same for all processes that share this file, and for no others on the host that `boot_id` names. Never 0.
+  uint32_t identity(const std::string& boot_id) const;
   int num_joined() const;
   // 0 where none has joined.
   int process_of(int rank) const;

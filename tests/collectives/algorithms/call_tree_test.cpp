@@ -7,23 +7,58 @@
 namespace qx::collectives {
 namespace {
 
-TEST(CallTree, ChildrenAndParentsAgreeAndSubtreesHaveNoGaps) {
-  for (int size = 1; size <= 70; ++size) {
-    for (int rank = 0; rank < size; ++rank) {
-      int next = rank + 1;
-      for (const int child : tree_children(rank, size)) {
-        EXPECT_EQ(tree_parent(child), rank);
-        EXPECT_EQ(child, next) << "a gap below rank " << rank << " of " << size;
-        next = tree_end(child, size);
-      }
-      EXPECT_EQ(next, tree_end(rank, size));
+std::vector<HostLayout> layouts() {
+  std::vector<HostLayout> layouts;
+  for (int size = 1; size <= 70; ++size) layouts.emplace_back(size);
+  for (const uint32_t num_hosts : {1u, 2u, 3u, 5u, 64u}) {
+    std::vector<uint32_t> in_turn, in_blocks;
+    for (uint32_t r = 0; r < 64; ++r) {
+      in_turn.push_back(1 + r % num_hosts);
+      in_blocks.push_back(1 + r * num_hosts / 64);
     }
-    EXPECT_EQ(tree_end(0, size), size);
+    layouts.emplace_back(in_turn);
+    layouts.emplace_back(in_blocks);
+  }
+  return layouts;
+}
+
+TEST(CallTree, ChildrenAndParentsAgreeAndSubtreesHoldEachRankOnce) {
+  for (const HostLayout& layout : layouts()) {
+    for (int rank = 0; rank < layout.num_ranks(); ++rank) {
+      const CallTree tree(layout, rank);
+      std::vector<int> below = {rank};
+      for (const int child : tree.children()) {
+        const CallTree its(layout, child);
+        EXPECT_EQ(its.parent(), rank);
+        EXPECT_EQ(its.subtree(), tree.below(child)) << "another order than the child's own";
+        for (const int each : tree.below(child)) EXPECT_EQ(tree.child_towards(each), child);
+        below.insert(below.end(), tree.below(child).begin(), tree.below(child).end());
+        EXPECT_TRUE(tree.is_neighbour(child));
+      }
+      EXPECT_EQ(tree.subtree(), below);
+      EXPECT_EQ(tree.child_towards(rank), -1);
+    }
+    std::vector<int> all = CallTree(layout, 0).subtree();
+    std::sort(all.begin(), all.end());
+    for (int rank = 0; rank < layout.num_ranks(); ++rank) EXPECT_EQ(all[static_cast<size_t>(rank)], rank);
+  }
+}
+
+TEST(CallTree, EachHostButTheFirstHasOneLinkUp) {
+  for (const HostLayout& layout : layouts()) {
+    int num_links = 0;
+    for (int rank = 1; rank < layout.num_ranks(); ++rank) {
+      num_links += layout.host_of(CallTree(layout, rank).parent()) != layout.host_of(rank);
+    }
+    EXPECT_EQ(num_links, layout.num_hosts() - 1);
   }
 }
 
 TEST(CallTree, NoRankHasMoreLinksThanTheLogarithm) {
-  for (int rank = 0; rank < 4096; ++rank) EXPECT_LE(tree_children(rank, 4096).size() + (rank > 0), 12u);
+  const HostLayout layout(4096);
+  for (int rank = 0; rank < 4096; rank += 64) {
+    EXPECT_LE(CallTree(layout, rank).children().size() + (rank > 0), 12u);
+  }
 }
 
 }  // namespace

@@ -20,6 +20,26 @@ TEST(Ways, LargeMovesFromOneRankAreTheSystems) {
   EXPECT_EQ(largest_flat_group(), 8);
 }
 
+TEST(Ways, GroupsThatSpanHostsGoInTwoLevels) {
+  const auto layout = [](std::vector<uint32_t> hosts) { return HostLayout(hosts); };
+  const HostLayout two_of_two = layout({1, 1, 2, 2}), four_alone = layout({0, 0, 0, 0});
+  const HostLayout nine_alone(std::vector<uint32_t>(9, 0));
+  const Call large{Operation::kAllReduce, DType::kFloat32, {}, -1, 2049, {}};
+  const Call small{Operation::kAllReduce, DType::kFloat32, {}, -1, 2048, {}};
+  EXPECT_TRUE(takes_two_levels(large, two_of_two, false));
+  EXPECT_FALSE(takes_two_levels(small, two_of_two, false));
+  EXPECT_TRUE(takes_two_levels(small, two_of_two, true));
+  EXPECT_FALSE(takes_two_levels(large, four_alone, false));
+  EXPECT_TRUE(takes_two_levels(large, nine_alone, true));
+  EXPECT_FALSE(takes_two_levels(large, HostLayout(9), true));
+  EXPECT_FALSE(takes_two_levels({Operation::kAllToAll, DType::kFloat32, {}, -1, 4096, {}}, two_of_two, true));
+  EXPECT_FALSE(gathers_calls(HostLayout(8)));
+  EXPECT_TRUE(gathers_calls(HostLayout(9)));
+  EXPECT_FALSE(gathers_calls(two_of_two));
+  EXPECT_TRUE(gathers_calls(layout({1, 1, 1, 2, 2, 2})));
+  EXPECT_FALSE(gathers_calls(HostLayout(std::vector<uint32_t>(8, 0))));
+}
+
 class Forced : public ::testing::TestWithParam<int> {
  protected:
   ~Forced() override {

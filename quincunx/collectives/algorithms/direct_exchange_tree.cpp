@@ -1,8 +1,8 @@
-// The part of Exchange whose data travels with the calls through the tree of a large group.
+// The part of DirectExchange whose data travels with the calls through the tree of a large group.
 #include <cstring>
 #include <string>
 
-#include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/algorithms/direct_exchange.h"
 
 namespace qx::collectives {
 namespace {
@@ -13,7 +13,7 @@ void copy_to(const Buffer& buffer, const std::byte* bytes) {
 
 }  // namespace
 
-std::vector<std::byte> Exchange::input_for_tree() const {
+std::vector<std::byte> DirectExchange::input_for_tree() const {
   std::vector<std::byte> bytes;
   const int64_t size = input_bytes(call_, rank_);
   if (size == 0 || size > tree_input_limit(call_, world_size_)) return bytes;
@@ -24,7 +24,7 @@ std::vector<std::byte> Exchange::input_for_tree() const {
   return bytes;
 }
 
-Status Exchange::take_result(const TreeResult& result) {
+Status DirectExchange::take_result(const TreeResult& result) {
   const auto own = static_cast<size_t>(rank_);
   const std::vector<std::byte>& bytes = result.own.empty() ? result.common : result.own[own];
   std::span<const Buffer> targets;

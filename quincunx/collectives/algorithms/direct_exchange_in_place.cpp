@@ -1,8 +1,8 @@
-// The part of Exchange that reads the memory of peers where it lies.
+// The part of DirectExchange that reads the memory of peers where it lies.
 #include <algorithm>
 #include <cstring>
 
-#include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/algorithms/direct_exchange.h"
 
 namespace qx::collectives {
 namespace {
@@ -13,32 +13,35 @@ constexpr int64_t kPieceBytes = 256 << 10;
 
 }  // namespace
 
-std::span<const std::byte> Exchange::to_be_sent(int peer, uint8_t stream) const {
+std::span<const std::byte> DirectExchange::to_be_sent(int peer, uint8_t stream) const {
   const Outgoing& out = peers_[static_cast<size_t>(peer)].out[stream];
   if (out.sent > 0 || out.offered) return {};
   return {out.data, static_cast<size_t>(out.size)};
 }
 
-void Exchange::offer(int peer, uint8_t stream) {
+int32_t DirectExchange::offer(int peer, uint8_t stream) {
   peers_[static_cast<size_t>(peer)].out[stream].offered = true;
   if (stream == 1) announce(peer);
+  return 0;
 }
 
-void Exchange::refused(int peer, uint8_t stream) { peers_[static_cast<size_t>(peer)].out[stream].offered = false; }
+void DirectExchange::refused(int peer, int32_t, uint8_t stream) {
+  peers_[static_cast<size_t>(peer)].out[stream].offered = false;
+}
 
-void Exchange::announce(int peer) {
+void DirectExchange::announce(int peer) {
   Outgoing& results = peers_[static_cast<size_t>(peer)].out[1];
   if (results.allowed == results.announced) return;
   if (results.allowed < results.size && results.allowed - results.announced < kPieceBytes) return;
   results.announced = results.allowed;
-  notices_.push_back({peer, FrameKind::kReady, 1, results.allowed});
+  notices_.push_back({peer, FrameKind::kReady, 1, 0, results.allowed});
 }
 
-bool Exchange::expects(const Incoming& in, int64_t size) const {
+bool DirectExchange::expects(const Incoming& in, int64_t size) const {
   return size > 0 && size == in.size && in.received == 0 && in.in_place == nullptr && in.memory == nullptr;
 }
 
-bool Exchange::read_from(int peer, uint8_t stream, const std::byte* data, int64_t size) {
+bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, const std::byte* data, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
   if (!expects(in, size)) return false;
   in.in_place = data;
@@ -48,7 +51,7 @@ bool Exchange::read_from(int peer, uint8_t stream, const std::byte* data, int64_
   return true;
 }
 
-bool Exchange::read_from(int peer, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) {
+bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
   if (!expects(in, size)) return false;
   in.memory = std::move(memory);
@@ -58,13 +61,13 @@ bool Exchange::read_from(int peer, uint8_t stream, std::unique_ptr<PeerMemory> m
   return true;
 }
 
-void Exchange::on_ready(int peer, int64_t size) {
+void DirectExchange::on_ready(int peer, int32_t, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[1];
   in.ready = std::clamp(size, in.ready, in.size);
   if (in.memory) in.memory->set_ready(in.ready);
 }
 
-bool Exchange::on_taken(int peer, uint8_t stream) {
+bool DirectExchange::on_taken(int peer, int32_t, uint8_t stream) {
   Outgoing& out = peers_[static_cast<size_t>(peer)].out[stream];
   if (!out.offered || out.sent > 0) return false;
   out.sent = out.size;
@@ -72,17 +75,17 @@ bool Exchange::on_taken(int peer, uint8_t stream) {
   return true;
 }
 
-void Exchange::read(int peer, uint8_t stream, int64_t num_bytes) {
+void DirectExchange::read(int peer, uint8_t stream, int64_t num_bytes) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
   in.received += num_bytes;
   bytes_read_in_place_ += num_bytes;
   remaining_bytes_ -= num_bytes;
   if (num_bytes == 0 || in.received < in.size) return;
   --num_in_place_;
-  notices_.push_back({peer, FrameKind::kTaken, stream, 0});
+  notices_.push_back({peer, FrameKind::kTaken, stream, 0, 0});
 }
 
-bool Exchange::read_in_place() {
+bool DirectExchange::read_in_place() {
   if (num_in_place_ == 0) return false;
   bool moved = false;
   if (reducer_) {
@@ -97,11 +100,11 @@ bool Exchange::read_in_place() {
       if (in.memory) {
         const int64_t wanted = std::min(kPieceBytes, in.ready - in.received);
         if (wanted == 0) continue;
-        moved = receive(p, stream, *in.memory, wanted) > 0 || moved;
+        moved = receive(p, 0, stream, *in.memory, wanted) > 0 || moved;
         if (in.received < in.size) continue;
         in.memory.reset();
         --num_in_place_;
-        notices_.push_back({p, FrameKind::kTaken, stream, 0});
+        notices_.push_back({p, FrameKind::kTaken, stream, 0, 0});
         continue;
       }
       if (in.in_place == nullptr || in.data == nullptr || in.ready == in.received) continue;

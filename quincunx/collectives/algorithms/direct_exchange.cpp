@@ -1,4 +1,4 @@
-#include "quincunx/collectives/algorithms/exchange.h"
+#include "quincunx/collectives/algorithms/direct_exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -28,7 +28,8 @@ Range slice_of(int64_t size_bytes, int rank, int world_size) {
 
 }  // namespace
 
-Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buffer> outputs, int rank, int world_size)
+DirectExchange::DirectExchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buffer> outputs, int rank,
+                               int world_size)
     : call_(call),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
@@ -90,12 +91,27 @@ Exchange::Exchange(const Call& call, std::vector<Buffer> inputs, std::vector<Buf
       break;
     default: break;
   }
+  count_remaining();
+}
+
+DirectExchange::DirectExchange(const Moves& moves, int rank, int world_size)
+    : call_{moves.operation, DType::kUInt8, moves.reduction, -1, 0, {}},
+      rank_(rank),
+      world_size_(world_size),
+      peers_(static_cast<size_t>(world_size)) {
+  for (const Moves::Move& move : moves.sends) send(move.peer, move.buffer);
+  for (const Moves::Move& move : moves.receives) receive_into(move.peer, move.buffer);
+  if (moves.reduced) plan_reduction(*moves.reduced);
+  count_remaining();
+}
+
+void DirectExchange::count_remaining() {
   for (const Peer& peer : peers_) {
     for (int s = 0; s < 2; ++s) remaining_bytes_ += peer.out[s].size + peer.in[s].size;
   }
 }
 
-void Exchange::send(int peer, const Buffer& buffer) {
+void DirectExchange::send(int peer, const Buffer& buffer) {
   Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
   out.data = bytes_of(buffer);
   out.size = buffer.size_bytes();
@@ -103,27 +119,30 @@ void Exchange::send(int peer, const Buffer& buffer) {
   out.allowed = call_.reduces() && world_size_ > 2 ? std::min(out.size, kReduceWindowBytes) : out.size;
 }
 
-void Exchange::receive_into(int peer, const Buffer& buffer) {
+void DirectExchange::receive_into(int peer, const Buffer& buffer) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[0];
   in.data = bytes_of(buffer);
   in.size = buffer.size_bytes();
 }
 
-void Exchange::copy_own(const Buffer& from, const Buffer& to) {
+void DirectExchange::copy_own(const Buffer& from, const Buffer& to) {
   copy_from_ = from;
   copy_to_ = to;
 }
 
-void Exchange::plan_reduction(const Buffer& own, std::byte* output) {
-  reducer_.emplace(call_.reduction, Reducer::Slice{bytes_of(own), output, own.size_bytes(), own.dtype}, rank_,
-                   world_size_);
-  for (int p = 0; p < world_size_; ++p) {
-    if (p != rank_) peers_[static_cast<size_t>(p)].in[0].size = own.size_bytes();
-  }
-  remaining_bytes_ += own.size_bytes();
+void DirectExchange::plan_reduction(const Buffer& own, std::byte* output) {
+  plan_reduction({bytes_of(own), output, own.size_bytes(), own.dtype});
 }
 
-void Exchange::plan_all_reduce(const Buffer& buffer) {
+void DirectExchange::plan_reduction(const Reducer::Slice& slice) {
+  reducer_.emplace(call_.reduction, slice, rank_, world_size_);
+  for (int p = 0; p < world_size_; ++p) {
+    if (p != rank_) peers_[static_cast<size_t>(p)].in[0].size = slice.size_bytes;
+  }
+  remaining_bytes_ += slice.size_bytes;
+}
+
+void DirectExchange::plan_all_reduce(const Buffer& buffer) {
   const int64_t size = buffer.size_bytes();
   // Only where inputs travel with the calls: the reduction overwrites what is sent.
   if ((size <= kInlineBytes && world_size_ <= largest_flat_group()) || world_size_ == 1) {
@@ -151,13 +170,13 @@ void Exchange::plan_all_reduce(const Buffer& buffer) {
   }
 }
 
-std::span<const std::byte> Exchange::inline_input(int peer) const {
+std::span<const std::byte> DirectExchange::inline_input(int peer) const {
   const Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
   if (out.size > kInlineBytes) return {};
   return {out.data, static_cast<size_t>(out.size)};
 }
 
-Status Exchange::begin(std::span<const std::span<const std::byte>> inlined) {
+Status DirectExchange::begin(std::span<const std::span<const std::byte>> inlined) {
   if (copy_from_.count > 0 && copy_from_.data != copy_to_.data) {
     std::memmove(copy_to_.data, copy_from_.data, static_cast<size_t>(copy_from_.size_bytes()));
   }
@@ -190,24 +209,24 @@ Status Exchange::begin(std::span<const std::span<const std::byte>> inlined) {
   return ok_status();
 }
 
-std::optional<Exchange::Chunk> Exchange::next_chunk(int peer) const {
+std::optional<Exchange::Chunk> DirectExchange::next_chunk(int peer) const {
   const Peer& state = peers_[static_cast<size_t>(peer)];
   for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
     const Outgoing& out = state.out[stream];
     if (out.offered) continue;
     const int64_t ready = std::min(out.allowed - out.sent, kMaxStreamBytes);
-    if (ready > 0) return Chunk{stream, {out.data + out.sent, static_cast<size_t>(ready)}};
+    if (ready > 0) return Chunk{stream, 0, {out.data + out.sent, static_cast<size_t>(ready)}};
   }
   return std::nullopt;
 }
 
-void Exchange::mark_sent(int peer, const Chunk& chunk) {
+void DirectExchange::mark_sent(int peer, const Chunk& chunk) {
   const auto size = static_cast<int64_t>(chunk.bytes.size());
   peers_[static_cast<size_t>(peer)].out[chunk.stream].sent += size;
   remaining_bytes_ -= size;
 }
 
-int64_t Exchange::receive(int peer, uint8_t stream, Link& link, int64_t limit) {
+int64_t DirectExchange::receive(int peer, int32_t, uint8_t stream, Link& link, int64_t limit) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
   if (limit > in.size - in.received) return -1;
   int64_t taken = 0;
@@ -223,7 +242,7 @@ int64_t Exchange::receive(int peer, uint8_t stream, Link& link, int64_t limit) {
   return taken;
 }
 
-void Exchange::after_reducing(int64_t before) {
+void DirectExchange::after_reducing(int64_t before) {
   remaining_bytes_ -= reducer_->reduced_bytes() - before;
   const int64_t reduced = reducer_->reduced_bytes();
   for (int p = 0; p < world_size_; ++p) {
@@ -234,25 +253,29 @@ void Exchange::after_reducing(int64_t before) {
   }
 }
 
-void Exchange::add_credit(int peer, int64_t reduced_bytes) {
+void DirectExchange::add_credit(int peer, int32_t, int64_t reduced_bytes) {
   Outgoing& out = peers_[static_cast<size_t>(peer)].out[0];
   out.allowed = std::max(out.allowed, std::min(out.size, reduced_bytes + kReduceWindowBytes));
 }
 
-std::optional<int64_t> Exchange::take_credit() {
-  if (!reducer_ || !reducer_->needs_credit()) return std::nullopt;
-  const int64_t reduced = reducer_->reduced_bytes();
-  if (reduced - credited_bytes_ < kReduceWindowBytes / 4) return std::nullopt;
-  credited_bytes_ = reduced;
-  return reduced;
+std::vector<Exchange::Notice> DirectExchange::take_notices() {
+  const int64_t reduced = reducer_ && reducer_->needs_credit() ? reducer_->reduced_bytes() : 0;
+  // Once each time a quarter of the window has been reduced.
+  if (reduced - credited_bytes_ >= kReduceWindowBytes / 4) {
+    credited_bytes_ = reduced;
+    for (int p = 0; p < world_size_; ++p) {
+      if (p != rank_) notices_.push_back({p, FrameKind::kCredit, 0, 0, reduced});
+    }
+  }
+  return std::exchange(notices_, {});
 }
 
-int64_t Exchange::missing_from(int peer) const {
+int64_t DirectExchange::missing_from(int peer) const {
   const Peer& state = peers_[static_cast<size_t>(peer)];
   return state.in[0].size - state.in[0].received + state.in[1].size - state.in[1].received;
 }
 
-int64_t Exchange::unsent_to(int peer) const {
+int64_t DirectExchange::unsent_to(int peer) const {
   const Peer& state = peers_[static_cast<size_t>(peer)];
   return state.out[0].size - state.out[0].sent + state.out[1].size - state.out[1].sent;
 }

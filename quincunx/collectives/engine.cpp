@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 
 // A thread that sleeps looks around this often even if nobody rings.
 constexpr milliseconds kLookAround{100};
+// So long it sleeps until all the calls are there that it waits for: what comes instead of one is seen no later.
+constexpr milliseconds kGatherNap{2};
 // How soon an operation that nobody waits for is taken up, at most.
 constexpr milliseconds kHelperNap{1};
 constexpr milliseconds kLongestHelperNap{64};
@@ -97,7 +99,7 @@ void Engine::attach_link(int rank, std::unique_ptr<Link> link) {
   channel_of(rank).attach(std::move(link));
   set_present(rank);
   for (auto& [id, group] : groups_) group->on_link(rank);
-  if (driven_) doorbell_->ring();
+  if (driven_) doorbell_->wake();
 }
 
 bool Engine::has_link(int rank) const {
@@ -197,12 +199,12 @@ void Engine::end(OperationPtr operation, Status status, int source_rank) {
 void Engine::use_doorbell(Doorbell& doorbell) {
   Doorbell& before = *doorbell_;
   doorbell_ = &doorbell;
-  before.ring();
+  before.wake();
 }
 
 void Engine::wake_waiters() {
   if (num_waiters_ > 0) waiters_.notify_all();
-  if (driven_) doorbell_->ring();
+  if (driven_) doorbell_->wake();
 }
 
 void Engine::expire_operations(Clock::time_point now) {
@@ -215,6 +217,15 @@ void Engine::fail_all(const Status& status) {
   for (auto& [id, group] : groups) group->fail(status, true);
 }
 
+// Each of these ranks rings once at least: being woken by every one of them would cost a change of processes each.
+int Engine::num_calls_awaited() const {
+  if (active_operations_ != 1) return 1;
+  for (const auto& [id, group] : groups_) {
+    if (const int num_calls = group->num_calls_awaited(); num_calls > 0) return num_calls;
+  }
+  return 1;
+}
+
 // Moves bytes until the operation has ended, the deadline has passed or, in the helper, somebody else wants to.
 void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_point deadline) {
   const auto done = [&] {
@@ -222,6 +233,7 @@ void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_po
                                 : (active_operations_ == 0 && !has_unsent()) || helper_must_yield_ || helper_stops_;
   };
   Clock::time_point spin_until = Clock::now() + spin_;
+  bool gathers = true;
   while (!done()) {
     if (poll()) {
       if (done()) return;
@@ -237,14 +249,17 @@ void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_po
       continue;
     }
     Doorbell& doorbell = *doorbell_;
-    const uint32_t seen = doorbell.announce();
+    const int num_rings = gathers ? num_calls_awaited() : 1;
+    const uint32_t seen = doorbell.announce(static_cast<uint32_t>(num_rings));
     if (poll() || done()) {
       doorbell.cancel();
       continue;
     }
     guard.lock().unlock();
-    doorbell.sleep(seen, std::min<std::chrono::nanoseconds>(deadline - now, kLookAround));
+    const milliseconds nap = num_rings > 1 ? kGatherNap : kLookAround;
+    doorbell.sleep(seen, std::min<std::chrono::nanoseconds>(deadline - now, nap));
     guard.lock().lock();
+    gathers = num_rings == 1 || Clock::now() < now + kGatherNap;
   }
 }
 
@@ -269,7 +284,7 @@ Status Engine::wait(OperationState& operation, milliseconds timeout) {
     }
     if (helper_drives_) {
       helper_must_yield_ = true;
-      doorbell_->ring();
+      doorbell_->wake();
     }
     ++num_waiters_;
     waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
@@ -348,12 +363,12 @@ void Engine::run_helper() {
 void Engine::stop_helper() {
   helper_stops_ = true;
   helper_.notify_all();
-  doorbell_->ring();
+  doorbell_->wake();
 }
 
 void Engine::dismiss_driver(Guard& guard) {
   while (driven_) {
-    doorbell_->ring();
+    doorbell_->wake();
     guard.lock().unlock();
     std::this_thread::yield();
     guard.lock().lock();

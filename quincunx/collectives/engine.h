@@ -153,6 +153,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
 
   void drive(Guard& guard, const OperationState* operation, Clock::time_point deadline);
   bool poll_peer(int rank);
+  // How many rings the one operation waits for, at least.
+  int num_calls_awaited() const;
   PeerChannel& channel_of(int rank);
 
   const int rank_;

@@ -114,6 +114,17 @@ Status Group::on_call(int rank, const FrameHeader& header, std::span<const std::
   return ok_status();
 }
 
+int Group::num_calls_awaited() const {
+  if (uses_tree_ || !announced_ || begun_) return 0;
+  int num_calls = 0;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    if (!engine_.shares_memory_with(world_rank(r)) || is_lost(r)) return 0;
+    num_calls += !entry(r, current_sequence_).present;
+  }
+  return num_calls;
+}
+
 void Group::begin_if_entered() {
   if (!announced_ || begun_) return;
   for (int r = 0; r < size(); ++r) {

@@ -63,6 +63,8 @@ class Group {
   std::optional<OutgoingFrame> next_frame(int world_rank);
   // Reads the next pieces of what peers have offered; true where there were any.
   bool read_in_place();
+  // Ranks that share memory with this one and have not told their call, in a group that waits for nothing else; else 0.
+  int num_calls_awaited() const;
   // Why `rank` cannot be reached: "rank 2 (not connected: no address published)".
   std::string describe_peer(int rank) const;
 

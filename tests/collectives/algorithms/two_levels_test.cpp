@@ -259,7 +259,13 @@ TEST(TwoLevelFaults, ARankThatStopsWithinAnOperationIsNamedByAll) {
     if (rank == 4) {
       auto work = group.all_reduce(buffer_of(data, DType::kFloat32), {});
       std::this_thread::sleep_for(milliseconds(60));
-      stop_this_process(milliseconds(2500));
+      const pid_t self = getpid();
+      if (fork() == 0) {
+        std::this_thread::sleep_for(milliseconds(2500));
+        kill(self, SIGCONT);
+        _exit(0);
+      }
+      kill(self, SIGSTOP);
       return;
     }
     const Status status = group.all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(800))->wait();

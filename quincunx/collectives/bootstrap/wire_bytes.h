@@ -1,5 +1,5 @@
-// Numbers and texts of the bootstrap's messages. Every take_ takes from the front of `bytes`; false means that they are
-// cut off or out of range, and that nothing was promised about `bytes`.
+// Numbers and texts of the messages of the bootstrap and of the store. Every take_ takes from the front of `bytes`;
+// false means that they are cut off or out of range, and that nothing was promised about `bytes`.
 #pragma once
 
 #include <cstddef>

@@ -1,92 +1,56 @@
 #include "quincunx/collectives/store/store_message.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "quincunx/collectives/bootstrap/wire_bytes.h"
 
 namespace qx::collectives {
 namespace {
 
-class Writer {
- public:
-  Writer() : bytes_(kStoreFrameHeaderBytes) {}
+using Bytes = std::span<const std::byte>;
 
-  template <typename T>
-  void number(T value) {
-    const auto* raw = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), raw, raw + sizeof(T));
-  }
-  void text(const std::string& value) {
-    number(static_cast<uint32_t>(value.size()));
-    const auto raw = std::as_bytes(std::span(value));
-    bytes_.insert(bytes_.end(), raw.begin(), raw.end());
-  }
-  void texts(const std::vector<std::string>& list) {
-    number(static_cast<uint32_t>(list.size()));
-    for (const std::string& value : list) text(value);
-  }
-  Result<std::vector<std::byte>> finish() && {
-    const size_t body = bytes_.size() - kStoreFrameHeaderBytes;
-    if (body > kMaxStoreMessageBytes) {
-      return invalid_argument("keys and values: expected at most " + std::to_string(kMaxStoreMessageBytes) +
-                              " bytes together, got " + std::to_string(body));
-    }
-    const auto size = static_cast<uint32_t>(body);
-    std::memcpy(bytes_.data(), &size, sizeof(size));
-    return std::move(bytes_);
-  }
+// Of a list: an empty one takes a byte of a message and much more of memory.
+constexpr size_t kMaxTexts = size_t{1} << 20;
 
- private:
-  std::vector<std::byte> bytes_;
-};
+void put_texts(std::vector<std::byte>& out, const std::vector<std::string>& list) {
+  put_varint(out, list.size());
+  for (const std::string& value : list) put_text(out, value);
+}
 
-// Reads zeros past the end and remembers that it did.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+bool take_texts(Bytes& bytes, std::vector<std::string>& list) {
+  size_t count = 0;
+  // Each has a length of a byte at least: a count that cannot be true allocates nothing.
+  if (!take_number(bytes, std::min(bytes.size(), kMaxTexts), count)) return false;
+  list.resize(count);
+  return std::all_of(list.begin(), list.end(),
+                     [&](std::string& value) { return take_text(bytes, kMaxStoreMessageBytes, value); });
+}
 
-  template <typename T>
-  T number() {
-    T value{};
-    if (rest_.size() < sizeof(T)) {
-      fail();
-    } else {
-      std::memcpy(&value, rest_.data(), sizeof(T));
-      rest_ = rest_.subspan(sizeof(T));
-    }
-    return value;
-  }
-  std::string text() {
-    const size_t size = number<uint32_t>();
-    if (size > rest_.size()) {
-      fail();
-      return {};
-    }
-    std::string value(reinterpret_cast<const char*>(rest_.data()), size);
-    rest_ = rest_.subspan(size);
-    return value;
-  }
-  std::vector<std::string> texts() {
-    std::vector<std::string> list;
-    const size_t count = number<uint32_t>();
-    // Each has a size of four bytes: a count that cannot be true allocates nothing.
-    if (count > rest_.size() / sizeof(uint32_t)) {
-      fail();
-      return list;
-    }
-    for (size_t i = 0; i < count && ok_; ++i) list.push_back(text());
-    return list;
-  }
-  Status finish() const {
-    return ok_ && rest_.empty() ? ok_status() : data_loss("a store message whose parts do not fit its size");
-  }
+bool take_signed(Bytes& bytes, int64_t& value) {
+  uint64_t bits = 0;
+  if (!take_u64(bytes, bits)) return false;
+  value = static_cast<int64_t>(bits);
+  return true;
+}
 
- private:
-  void fail() {
-    ok_ = false;
-    rest_ = {};
+// Writes its size in front of a body that begins behind room for it.
+Result<std::vector<std::byte>> finish(std::vector<std::byte> frame, size_t num_texts) {
+  if (num_texts > kMaxTexts) {
+    return invalid_argument("keys and values: expected at most " + std::to_string(kMaxTexts) + " of each, got " +
+                            std::to_string(num_texts));
   }
-  std::span<const std::byte> rest_;
-  bool ok_ = true;
-};
+  const size_t body = frame.size() - kStoreFrameHeaderBytes;
+  if (body > kMaxStoreMessageBytes) {
+    return invalid_argument("keys and values: expected at most " + std::to_string(kMaxStoreMessageBytes) +
+                            " bytes together, got " + std::to_string(body));
+  }
+  const auto size = static_cast<uint32_t>(body);
+  std::memcpy(frame.data(), &size, sizeof(size));
+  return frame;
+}
+
+Status does_not_fit() { return data_loss("a store message whose parts do not fit its size"); }
 
 Status check_parts(const StoreRequest& request) {
   const size_t keys = request.keys.size();
@@ -125,53 +89,49 @@ bool StoreRequest::changes_the_store() const {
 }
 
 Result<std::vector<std::byte>> encode(const StoreRequest& request) {
-  Writer writer;
-  writer.number(static_cast<uint8_t>(request.operation));
-  writer.number(request.client);
-  writer.number(request.sequence);
-  writer.number(request.number);
-  writer.number(request.wait_ms);
-  writer.texts(request.keys);
-  writer.texts(request.values);
-  return std::move(writer).finish();
+  std::vector<std::byte> frame(kStoreFrameHeaderBytes);
+  put_byte(frame, static_cast<uint8_t>(request.operation));
+  put_u64(frame, request.client);
+  put_u64(frame, request.sequence);
+  put_u64(frame, static_cast<uint64_t>(request.number));
+  put_u64(frame, static_cast<uint64_t>(request.wait_ms));
+  put_texts(frame, request.keys);
+  put_texts(frame, request.values);
+  return finish(std::move(frame), std::max(request.keys.size(), request.values.size()));
 }
 
 Result<std::vector<std::byte>> encode(const StoreResponse& response) {
-  Writer writer;
-  writer.number(static_cast<uint8_t>(response.code));
-  writer.text(response.error);
-  writer.number(response.number);
-  writer.texts(response.values);
-  return std::move(writer).finish();
+  std::vector<std::byte> frame(kStoreFrameHeaderBytes);
+  put_byte(frame, static_cast<uint8_t>(response.code));
+  put_text(frame, response.error);
+  put_u64(frame, static_cast<uint64_t>(response.number));
+  put_texts(frame, response.values);
+  return finish(std::move(frame), response.values.size());
 }
 
-Result<StoreRequest> decode_store_request(std::span<const std::byte> body) {
-  Reader reader(body);
+Result<StoreRequest> decode_store_request(Bytes body) {
   StoreRequest request;
-  const auto operation = reader.number<uint8_t>();
+  uint8_t operation = 0;
+  if (!take_byte(body, operation)) return does_not_fit();
   if (operation > static_cast<uint8_t>(kLastStoreOperation)) return data_loss("a store request of an unknown kind");
   request.operation = static_cast<StoreOperation>(operation);
-  request.client = reader.number<uint64_t>();
-  request.sequence = reader.number<uint64_t>();
-  request.number = reader.number<int64_t>();
-  request.wait_ms = reader.number<int64_t>();
-  request.keys = reader.texts();
-  request.values = reader.texts();
-  QX_RETURN_IF_ERROR(reader.finish());
+  const bool is_whole = take_u64(body, request.client) && take_u64(body, request.sequence) &&
+                        take_signed(body, request.number) && take_signed(body, request.wait_ms) &&
+                        take_texts(body, request.keys) && take_texts(body, request.values);
+  if (!is_whole || !body.empty()) return does_not_fit();
   QX_RETURN_IF_ERROR(check_parts(request));
   return request;
 }
 
-Result<StoreResponse> decode_store_response(std::span<const std::byte> body) {
-  Reader reader(body);
+Result<StoreResponse> decode_store_response(Bytes body) {
   StoreResponse response;
-  const auto code = reader.number<uint8_t>();
+  uint8_t code = 0;
+  if (!take_byte(body, code)) return does_not_fit();
   if (code > static_cast<uint8_t>(StatusCode::kInternal)) return data_loss("a store response with an unknown code");
   response.code = static_cast<StatusCode>(code);
-  response.error = reader.text();
-  response.number = reader.number<int64_t>();
-  response.values = reader.texts();
-  QX_RETURN_IF_ERROR(reader.finish());
+  const bool is_whole = take_text(body, kMaxStoreMessageBytes, response.error) && take_signed(body, response.number) &&
+                        take_texts(body, response.values);
+  if (!is_whole || !body.empty()) return does_not_fit();
   return response;
 }
 

@@ -88,6 +88,9 @@ TEST(StoreMessage, BoundsItsSize) {
   StoreRequest request = sample();
   request.values[0].assign(kMaxStoreMessageBytes, 'x');
   EXPECT_EQ(encode(request).status().code(), StatusCode::kInvalidArgument);
+  request = sample();
+  request.keys.resize((size_t{1} << 20) + 1);
+  EXPECT_EQ(encode(request).status().code(), StatusCode::kInvalidArgument);
   const uint32_t size = kMaxStoreMessageBytes + 1;
   std::vector<std::byte> header(kStoreFrameHeaderBytes);
   std::memcpy(header.data(), &size, sizeof(size));

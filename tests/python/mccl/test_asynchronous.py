@@ -76,6 +76,7 @@ def test_futures_carry_results_and_callbacks(run_ranks):
 
 def test_threads_of_futures_end_when_they_are_idle(run_ranks):
     def body(rank, world):
+        dist.barrier()  # The group's own threads are there.
         before = num_threads()
         futures = [
             dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda f: f.value()) for _ in range(300)

@@ -14,7 +14,8 @@ struct ElementRow {
   const void* factor;  // may be null
   void* y;
   int64_t count;
-  bool stream;  // y does not fit into the caches and is aligned to a vector
+  bool stream;    // y does not fit into the caches and is aligned to a vector
+  int64_t ahead;  // bytes from what is read to what is fetched beside it, or 0
 };
 
 }  // namespace qx::kernels

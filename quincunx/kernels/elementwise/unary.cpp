@@ -57,12 +57,14 @@ HWY_INLINE FloatPair<D> OfPair(D d, FloatPair<D> x) {
 
 // y = F(x), or F(x) * factor with kGated, of a multiple of two vectors.
 template <class F, bool kGated, typename T>
-HWY_NOINLINE void WholeVectors(const T* x, const T* factor, T* y, int64_t count, bool stream) {
+HWY_NOINLINE void WholeVectors(const T* x, const T* factor, T* y, int64_t count, bool stream, int64_t ahead) {
   const hn::ScalableTag<float> d;
   const auto step = static_cast<int64_t>(2 * hn::Lanes(d));
   for (int64_t i = 0; i < count; i += step) {
     auto pair = OfPair<F, T>(d, LoadPair(d, x + i));
     if constexpr (kGated) {
+      FetchAhead(x + i, static_cast<size_t>(step) * sizeof(T), ahead);
+      FetchAhead(factor + i, static_cast<size_t>(step) * sizeof(T), ahead);
       const auto factors = LoadPair(d, factor + i);
       pair = {hn::Mul(pair.a, factors.a), hn::Mul(pair.b, factors.b)};
     }
@@ -76,13 +78,13 @@ void Row(const ElementRow& row) {
   const auto *x = static_cast<const T*>(row.x), *factor = static_cast<const T*>(row.factor);
   auto* y = static_cast<T*>(row.y);
   const int64_t whole = row.count - row.count % static_cast<int64_t>(2 * hn::Lanes(hn::ScalableTag<float>()));
-  WholeVectors<F, kGated>(x, factor, y, whole, row.stream);
+  WholeVectors<F, kGated>(x, factor, y, whole, row.stream, row.ahead);
   const auto rest = static_cast<size_t>(row.count - whole);
   if (rest == 0) return;
   T inputs[kStep] = {}, factors[kStep] = {}, results[kStep];
   std::copy_n(x + whole, rest, inputs);
   if constexpr (kGated) std::copy_n(factor + whole, rest, factors);
-  WholeVectors<F, kGated>(inputs, factors, results, kStep, false);
+  WholeVectors<F, kGated>(inputs, factors, results, kStep, false, 0);
   std::copy_n(results, rest, y + whole);
 }
 
@@ -162,6 +164,8 @@ namespace {
 constexpr int64_t kChunk = 1024;
 // Elements a task handles at least: below this a thread costs more than it saves.
 constexpr int64_t kGrain = 16384;
+// How far ahead large gated tensors are fetched.
+constexpr int64_t kFetchedBytes = 8192;
 
 void apply_to_row(UnaryFunction function, const ElementRow& row) {
   switch (function) {
@@ -207,7 +211,7 @@ bool is_activation(UnaryFunction function) {
 void apply_by_buffer(UnaryFunction function, DType dtype, std::span<const Piece> at, int64_t count) {
   float values[kChunk], factors[kChunk];
   load_row_as_f32(dtype, at[0].data, at[0].stride, count, values);
-  apply_to_row(function, {DType::kFloat32, values, nullptr, values, count, false});
+  apply_to_row(function, {DType::kFloat32, values, nullptr, values, count, false, 0});
   if (at.size() == 3) {
     load_row_as_f32(dtype, at[1].data, at[1].stride, count, factors);
     HWY_DYNAMIC_DISPATCH(MultiplyRow)(values, factors, count, values);
@@ -234,6 +238,8 @@ void apply_to_tensors(UnaryFunction function, const TensorView* const (&views)[k
                      std::all_of(rows.begin(), rows.end(), [](const auto& row) { return row.row_stride() == 1; });
   const bool in_place = output.data() == views[0]->data() || output.data() == views[kCount - 2]->data();
   const bool stream = dense && writes_past_caches(output, in_place, flat);
+  // Rows of a gate and its factor in turn begin the hardware's streams anew with every page.
+  const int64_t ahead = kCount == 3 ? fetched_ahead(output, kFetchedBytes) : 0;
   const int64_t length = rows[0].row_length();
   const int64_t piece = std::min(dense ? kGrain : kChunk, length);
   const int64_t pieces = (length + piece - 1) / piece;
@@ -246,8 +252,8 @@ void apply_to_tensors(UnaryFunction function, const TensorView* const (&views)[k
         at[i] = {static_cast<char*>(views[i]->data()) + offset * dtype_size_bytes(dtype), rows[i].row_stride()};
       }
       if (dense) {
-        apply_to_row(function,
-                     {dtype, at[0].data, kCount == 3 ? at[1].data : nullptr, at[kCount - 1].data, count, stream});
+        apply_to_row(function, {dtype, at[0].data, kCount == 3 ? at[1].data : nullptr, at[kCount - 1].data, count,
+                                stream, ahead});
       } else {
         apply_by_buffer(function, dtype, at, count);
       }

@@ -85,7 +85,13 @@ void BlockGradient(const LogitBlock& block, float log_sum_exp, float scale, floa
     for (; i < block.count; i += step) {
       const Pair pair = less(LoadPairUpTo(d, x, i, block.count));
       const Pair e = {ExpOfDifference<kRough>(d, pair.a), ExpOfDifference<kRough>(d, pair.b)};
-      StorePairUpTo(scaled(e), d, to, i, block.count, block.stream);
+      // Not StorePairUpTo: scale and log_sum_exp may be NaN of any bits.
+      const int64_t rest = block.count - i;
+      if (rest >= step) {
+        StorePair(scaled(e), d, to + i, block.stream);
+      } else {
+        StorePairTail(scaled(e), d, to + i, static_cast<size_t>(rest));
+      }
     }
   });
 }

@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -29,30 +30,38 @@ Status check_table(const TensorView& table) {
   return check_rank("table", table, 2);
 }
 
-// The elements of an index tensor, row by row.
-Result<std::vector<int64_t>> read_indices(std::string_view name, const TensorView& indices) {
+// The elements of an index tensor, row by row: those of dense int64 where they lie, others in `copies`.
+Result<std::span<const int64_t>> read_indices(std::string_view name, const TensorView& indices,
+                                              std::vector<int64_t>& copies) {
   if (!is_index(indices.dtype())) {
     return type_error(std::string(name) + ": expected int64 or int32, got " + indices.to_string());
   }
   if (indices.data() == nullptr && indices.num_elements() != 0) {
     return invalid_argument(std::string(name) + ": null data for " + indices.to_string());
   }
-  std::vector<int64_t> values;
-  values.reserve(static_cast<size_t>(indices.num_elements()));
+  const auto count = static_cast<size_t>(indices.num_elements());
+  if (indices.dtype() == DType::kInt64 && indices.is_contiguous()) {
+    return std::span<const int64_t>(indices.data_as<int64_t>(), count);
+  }
+  copies.reserve(count);
   const RowOffsets rows(indices);
   for (int64_t r = 0; indices.num_elements() != 0 && r < rows.num_rows(); ++r) {
     for (int64_t i = 0; i < rows.row_length(); ++i) {
       const int64_t at = rows.offset(r) + i * rows.row_stride();
-      values.push_back(indices.dtype() == DType::kInt64 ? indices.data_as<int64_t>()[at]
+      copies.push_back(indices.dtype() == DType::kInt64 ? indices.data_as<int64_t>()[at]
                                                         : indices.data_as<int32_t>()[at]);
     }
   }
-  return values;
+  return std::span<const int64_t>(copies);
 }
 
-Result<std::vector<int64_t>> read_rows(const TensorView& indices, int64_t table_rows) {
-  QX_ASSIGN_OR_RETURN(std::vector<int64_t> rows, read_indices("indices", indices));
-  for (size_t i = 0; i < rows.size(); ++i) {
+Result<std::span<const int64_t>> read_rows(const TensorView& indices, int64_t table_rows,
+                                           std::vector<int64_t>& copies) {
+  QX_ASSIGN_OR_RETURN(const auto rows, read_indices("indices", indices, copies));
+  // Without an exit, so that the loop is one of vectors; which index is wrong is looked for afterwards.
+  bool right = true;
+  for (const int64_t row : rows) right &= static_cast<uint64_t>(row) < static_cast<uint64_t>(table_rows);
+  for (size_t i = 0; !right && i < rows.size(); ++i) {
     if (rows[i] < 0 || rows[i] >= table_rows) {
       return invalid_argument("indices: expected 0 to " + std::to_string(table_rows - 1) + ", the rows of table, got " +
                               std::to_string(rows[i]) + " at element " + std::to_string(i));
@@ -118,14 +127,15 @@ Status check_result(const TensorView& table, const TensorView& output, const Ten
   return check_output("output", output, {{"table", &table}, {"indices", &indices}});
 }
 
-// In the order of the rows, in f32, rounded once.
-void combine(const Table& table, std::span<const int64_t> rows, BagMode mode, const TensorView& output, int64_t bag) {
+// In the order of the rows, in f32, rounded once. `sources` is memory that bags share.
+void combine(const Table& table, std::span<const int64_t> rows, BagMode mode, const TensorView& output, int64_t bag,
+             std::vector<const void*>& sources) {
   const DType dtype = output.dtype();
   const int64_t bytes = dtype_size_bytes(dtype), width = table.width(), stride = output.stride(1);
   char* to = output.data_as<char>() + bag * output.stride(0) * bytes;
   const ReduceKind kind = mode == BagMode::kMean && !rows.empty() ? ReduceKind::kAverage : ReduceKind::kSum;
   if (table.is_dense() && stride == 1 && !rows.empty() && rows.size() <= kMaxReduceSources) {
-    std::vector<const void*> sources;
+    sources.clear();
     for (const int64_t row : rows) sources.push_back(table.row(row));
     return reduce(kind, dtype, sources, width, to);
   }
@@ -141,7 +151,7 @@ void combine(const Table& table, std::span<const int64_t> rows, BagMode mode, co
   store_row_from_f32(sum.data(), width, dtype, to, stride);
 }
 
-Status check_offsets(const std::vector<int64_t>& offsets, int64_t num_indices) {
+Status check_offsets(std::span<const int64_t> offsets, int64_t num_indices) {
   for (size_t b = 0; b < offsets.size(); ++b) {
     const int64_t least = b == 0 ? 0 : offsets[b - 1];
     const bool is_right = b == 0 ? offsets[b] == 0 : offsets[b] >= least && offsets[b] <= num_indices;
@@ -161,7 +171,8 @@ Status check_offsets(const std::vector<int64_t>& offsets, int64_t num_indices) {
 
 Status embedding(const TensorView& table, const TensorView& indices, const TensorView& output) {
   QX_RETURN_IF_ERROR(check_table(table));
-  QX_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, read_rows(indices, table.size(0)));
+  std::vector<int64_t> copied_rows;
+  QX_ASSIGN_OR_RETURN(const auto rows, read_rows(indices, table.size(0), copied_rows));
   QX_RETURN_IF_ERROR(check_result(table, output, indices));
   bool fits = output.num_dims() == indices.num_dims() + 1 && output.size(-1) == table.size(1);
   for (int i = 0; fits && i < indices.num_dims(); ++i) fits = output.size(i) == indices.size(i);
@@ -197,9 +208,11 @@ Status embedding_bag(const TensorView& table, const TensorView& indices, const T
     return invalid_argument("mode: expected a BagMode, got " + std::to_string(static_cast<int>(mode)));
   }
   QX_RETURN_IF_ERROR(check_rank("indices", indices, 1));
-  QX_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, read_rows(indices, table.size(0)));
+  std::vector<int64_t> copied_rows;
+  QX_ASSIGN_OR_RETURN(const auto rows, read_rows(indices, table.size(0), copied_rows));
   QX_RETURN_IF_ERROR(check_rank("offsets", offsets, 1));
-  QX_ASSIGN_OR_RETURN(std::vector<int64_t> bounds, read_indices("offsets", offsets));
+  std::vector<int64_t> copied_bounds;
+  QX_ASSIGN_OR_RETURN(const auto bounds, read_indices("offsets", offsets, copied_bounds));
   QX_RETURN_IF_ERROR(check_offsets(bounds, indices.size(0)));
   QX_RETURN_IF_ERROR(check_result(table, output, indices));
   QX_RETURN_IF_ERROR(check_rank("output", output, 2));
@@ -208,14 +221,16 @@ Status embedding_bag(const TensorView& table, const TensorView& indices, const T
                             std::to_string(table.size(1)) + "], bags and width of table, got " + output.to_string());
   }
   if (output.num_elements() == 0) return ok_status();
-  bounds.push_back(indices.size(0));
   const Table source(table);
   const int64_t work = std::max<int64_t>(1, indices.size(0) * table.size(1) / offsets.size(0));
   parallel_for(0, offsets.size(0), std::max<int64_t>(1, kRowLoopGrain / work), [&](int64_t begin, int64_t end) {
+    std::vector<const void*> sources;
+    sources.reserve(16);
     for (int64_t bag = begin; bag < end; ++bag) {
       const auto b = static_cast<size_t>(bag);
-      const auto first = static_cast<size_t>(bounds[b]), last = static_cast<size_t>(bounds[b + 1]);
-      combine(source, std::span(rows).subspan(first, last - first), mode, output, bag);
+      const auto first = static_cast<size_t>(bounds[b]);
+      const size_t last = b + 1 < bounds.size() ? static_cast<size_t>(bounds[b + 1]) : rows.size();
+      combine(source, rows.subspan(first, last - first), mode, output, bag, sources);
     }
   });
   return ok_status();

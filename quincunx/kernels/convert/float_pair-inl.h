@@ -39,6 +39,9 @@ HWY_INLINE FloatPair<D> LoadPair(D d, const T* p) {
   return {LoadFloat(d, p), LoadFloat(d, p + hn::Lanes(d))};
 }
 
+// Whether the lower halves of NaN may be other than zero. Arithmetic on bf16 alone hands on NaN whose are.
+enum class NaNBits { kAny, kOfBFloat16 };
+
 #if HWY_TARGET != HWY_SCALAR
 template <class D>
 HWY_INLINE FloatPair<D> LoadPair(D d, const BFloat16* p) {
@@ -47,9 +50,6 @@ HWY_INLINE FloatPair<D> LoadPair(D d, const BFloat16* p) {
   const auto both = hn::BitCast(du32, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(p)));
   return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(du32, 0xffff0000u)))};
 }
-
-// Whether the lower halves of NaN may be other than zero. Arithmetic on bf16 alone hands on NaN whose are.
-enum class NaNBits { kAny, kOfBFloat16 };
 
 // The upper halves of the words of both, rounded by the lower ones; NaN must be quiet, as arithmetic makes it.
 template <NaNBits kNaN = NaNBits::kAny, class D>

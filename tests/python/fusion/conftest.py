@@ -13,7 +13,7 @@ sys.path.insert(0, str(REPOSITORY / "examples" / "tour"))
 
 @pytest.fixture(autouse=True)
 def fresh_compiler(tmp_path_factory, monkeypatch):
-    """Every test compiles anew and keeps kernels and Inductor's graphs, which skip the pass, in the session's folders."""
+    """Every test compiles anew; kernels and Inductor's graphs, which skip the pass, stay in the session's folders."""
     monkeypatch.setenv("QX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kernels"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
     torch._dynamo.reset()

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/bootstrap/mesh.h"
 #include "quincunx/collectives/bootstrap/unix_name.h"
+#include "quincunx/collectives/security/hmac.h"
 
 namespace qx::collectives {
 namespace {
@@ -21,8 +23,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHeadStart{5};
 // How long the rank that holds the host's memory may take to hand it over.
 constexpr milliseconds kHostPatience{2000};
-// After that long without a root, ranks look for each other in the store.
-constexpr milliseconds kRootPatience{150};
+// After that long without a root, ranks look for each other in the store: later than 64 ranks of a busy machine need,
+// as each rank that looks takes one more descriptor of whoever serves the store.
+constexpr milliseconds kRootPatience{500};
 // The look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
@@ -36,14 +39,21 @@ int num_allowed_cpus() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-std::string name_of_job(const std::string& identity, const Options& options) {
+// Whoever does not know the job's secret, where it has one, must not come to the same name: what ranks of a host hand
+// to each other is not asked for a proof.
+Result<std::string> name_of_job(const std::string& identity, const Options& options, const Secret& secret) {
   const char* variable = std::getenv("QX_MCCL_HOST_ID");
   const std::string host = !options.host_id.empty() ? options.host_id : variable != nullptr ? variable : "";
   const std::string text =
       identity + "\n" + options.group_name + "\n" + options.generation + "\n" + std::to_string(geteuid()) + "\n" + host;
+  uint64_t hash = fnv1a(text);
+  if (!secret.empty()) {
+    QX_ASSIGN_OR_RETURN(const Digest digest, hmac_sha256(secret.bytes(), {std::as_bytes(std::span(text))}));
+    std::memcpy(&hash, digest.data(), sizeof(hash));
+  }
   char name[32];
-  std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(fnv1a(text)));
-  return name;
+  std::snprintf(name, sizeof(name), "@qx-mccl-%016llx", static_cast<unsigned long long>(hash));
+  return std::string(name);
 }
 
 }  // namespace
@@ -127,7 +137,9 @@ void Mesh::after_events(Clock::time_point now) {
 }
 
 void Mesh::join_host(const std::string& identity) {
-  host_name_ = name_of_job(identity, options_);
+  Result<std::string> name = name_of_job(identity, options_, credentials_->secret);
+  if (!name.ok()) return fail(name.status());
+  host_name_ = *std::move(name);
   if (!options_.allow_shared_memory) return start_tree();
   exchange_ = std::make_unique<HostMemoryExchange>(
       *loop_, host_name_ + "-memory", options_.world_size,

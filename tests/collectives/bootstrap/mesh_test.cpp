@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "collectives/ranks.h"
+#include "quincunx/collectives/security/secure_channel.h"
 
 namespace qx::collectives::testing {
 namespace {
@@ -87,6 +88,33 @@ TEST(Mesh, JobsOfOneHostDoNotMeet) {
       require_ok(group.status());
       require(sum_of_ones(**group) == 2, "a rank of another job or start was met");
     }
+  });
+}
+
+// Nothing on the way to the host's shared memory asks for a proof, so that strangers must not find the way.
+TEST(Mesh, WhoeverHasAnotherSecretGetsNoSharedMemory) {
+  const Arrivals tried;
+  run_processes({3}, [&](const Job& job, int process) {
+    const bool is_stranger = process == 2;
+    Job own = job;
+    own.world_size = 2;
+    auto credentials = std::make_shared<Credentials>();
+    credentials->secret = Secret(is_stranger ? "fedcba9876543210" : "0123456789abcdef");
+    // The stranger takes the place of rank 1, which comes later.
+    Options options = options_of(own, process > 0 ? 1 : 0);
+    options.credentials = std::move(credentials);
+    if (process == 1) tried.wait_for(1);
+    const auto group = Communicator::create(options, *FileStore::open(own.directory));
+    require_ok(group.status());
+    if (is_stranger) {
+      const Status status = (*group)->wait_ready(milliseconds(500));
+      require(status.code() == StatusCode::kDeadlineExceeded, status.to_string());
+      tried.arrive();
+      return;
+    }
+    require(sum_of_ones(**group) == 2, "sum");
+    const std::string statistics = (*group)->statistics_json();
+    require(contains(statistics, "\"shared_memory_peers\": 1"), statistics);
   });
 }
 

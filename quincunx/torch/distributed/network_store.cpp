@@ -34,7 +34,14 @@ c10::intrusive_ptr<NetworkStore> NetworkStore::open(const collectives::NetworkSt
 c10::intrusive_ptr<c10d::Store> NetworkStore::clone() {
   auto other = store_->another();
   throw_if_error(other.status());
-  return c10::make_intrusive<NetworkStore>(std::move(other).value(), timeout_);
+  auto cloned = c10::make_intrusive<NetworkStore>(std::move(other).value(), timeout_);
+  cloned->join_counts_ = join_counts_;
+  return cloned;
+}
+
+int64_t NetworkStore::count_joining(const std::string& group_name) {
+  const std::lock_guard lock(join_counts_->mutex);
+  return ++join_counts_->of_group[group_name];
 }
 
 StoreResponse NetworkStore::call(StoreOperation operation, std::vector<std::string> keys,

@@ -1,7 +1,9 @@
 // The store of mccl:// as a store of torch.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -43,14 +45,21 @@ class NetworkStore : public c10d::Store {
   std::vector<std::string> listKeys() override;
 
   collectives::NetworkStore& core() const { return *store_; }
+  // How often this rank has joined a group of that name over the store and its clones, this time included.
+  int64_t count_joining(const std::string& group_name);
 
  private:
+  struct JoinCounts {
+    std::mutex mutex;
+    std::map<std::string, int64_t> of_group;
+  };
   collectives::StoreResponse call(collectives::StoreOperation operation, std::vector<std::string> keys,
                                   std::vector<std::string> values = {}, int64_t number = 0);
   // The response to the request; DistStoreError where it took too long.
   collectives::StoreResponse finish(collectives::StoreRequest request, std::chrono::milliseconds timeout);
 
   const std::shared_ptr<collectives::NetworkStore> store_;
+  std::shared_ptr<JoinCounts> join_counts_ = std::make_shared<JoinCounts>();
 };
 
 }  // namespace qx::distributed

@@ -25,7 +25,10 @@ c10::intrusive_ptr<c10d::Store> without_prefixes(const c10::intrusive_ptr<c10d::
 }  // namespace
 
 StoreAdapter::StoreAdapter(c10::intrusive_ptr<c10d::Store> store, const collectives::Options& options)
-    : store_(std::move(store)), rank_(options.rank), prefix_("mccl/" + options.generation + "/") {
+    : store_(std::move(store)),
+      rank_(options.rank),
+      group_name_(options.group_name),
+      prefix_("mccl/" + options.generation + "/") {
   if (dynamic_cast<NetworkStore*>(without_prefixes(store_).get()) == nullptr) return;
   store_ = store_->clone();
   network_ = static_cast<NetworkStore*>(without_prefixes(store_).get());
@@ -47,9 +50,14 @@ std::string StoreAdapter::identity() {
   }
 }
 
+int64_t StoreAdapter::count_joining() {
+  if (network_ != nullptr) return network_->count_joining(prefix_ + group_name_);
+  return store_->add(prefix_ + "joined/" + std::to_string(rank_), 1);
+}
+
 std::string StoreAdapter::full_key(const std::string& key) {
   std::lock_guard lock(mutex_);
-  if (join_count_ == 0) join_count_ = store_->add(prefix_ + "joined/" + std::to_string(rank_), 1);
+  if (join_count_ == 0) join_count_ = count_joining();
   return prefix_ + std::to_string(join_count_) + "/" + key;
 }
 

@@ -155,7 +155,8 @@ qx_status qx_send(qx_communicator* communicator, const qx_buffer* buffer, int32_
 qx_status qx_recv(qx_communicator* communicator, const qx_buffer* buffer, int32_t source, int32_t tag,
                   int64_t timeout_ms, qx_work** work);
 
-/* Waits for the end, at most timeout_ms; 0: the operation's own time. Then its status. */
+/* Waits for the end, at most timeout_ms; 0: the operation's own time. Then its status. Where the time passes, the
+ * operation has failed, and its group takes no others: to look whether it has ended, use qx_work_test. */
 qx_status qx_work_wait(qx_work* work, int64_t timeout_ms);
 /* *is_done becomes 1 where the operation has ended, and its status is returned; else 0 and QX_OK. Never waits. */
 qx_status qx_work_test(qx_work* work, int32_t* is_done);

@@ -34,6 +34,14 @@ bool take_signed(Bytes& bytes, int64_t& value) {
   return true;
 }
 
+// Room for the size of the body, which follows.
+std::vector<std::byte> begin_frame() {
+  std::vector<std::byte> frame;
+  frame.reserve(128);  // most messages are short
+  frame.resize(kStoreFrameHeaderBytes);
+  return frame;
+}
+
 // Writes its size in front of a body that begins behind room for it.
 Result<std::vector<std::byte>> finish(std::vector<std::byte> frame, size_t num_texts) {
   if (num_texts > kMaxTexts) {
@@ -89,7 +97,7 @@ bool StoreRequest::changes_the_store() const {
 }
 
 Result<std::vector<std::byte>> encode(const StoreRequest& request) {
-  std::vector<std::byte> frame(kStoreFrameHeaderBytes);
+  std::vector<std::byte> frame = begin_frame();
   put_byte(frame, static_cast<uint8_t>(request.operation));
   put_u64(frame, request.client);
   put_u64(frame, request.sequence);
@@ -101,7 +109,7 @@ Result<std::vector<std::byte>> encode(const StoreRequest& request) {
 }
 
 Result<std::vector<std::byte>> encode(const StoreResponse& response) {
-  std::vector<std::byte> frame(kStoreFrameHeaderBytes);
+  std::vector<std::byte> frame = begin_frame();
   put_byte(frame, static_cast<uint8_t>(response.code));
   put_text(frame, response.error);
   put_u64(frame, static_cast<uint64_t>(response.number));

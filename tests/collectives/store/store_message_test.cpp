@@ -69,7 +69,9 @@ TEST(StoreMessage, DamagedMessagesNeverCrashTheParser) {
     std::vector<std::byte> damaged(body_of(frame).begin(), body_of(frame).end());
     for (int change = 0; change < 3; ++change) damaged[random() % damaged.size()] = std::byte(random());
     const auto request = decode_store_request(damaged);
-    if (request.ok()) EXPECT_TRUE(encode(*request).ok());
+    if (request.ok()) {
+      EXPECT_TRUE(encode(*request).ok());
+    }
     static_cast<void>(decode_store_response(damaged));
   }
 }

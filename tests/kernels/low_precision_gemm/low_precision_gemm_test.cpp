@@ -290,10 +290,16 @@ TEST(LowPrecisionGemm, NaNAndInfinityInOneRowStayInIt) {
       for (int64_t j = 0; j < p.columns; ++j) {
         EXPECT_TRUE(std::isnan(output[j]));
         const float second = output[p.columns + j];
-        if (mode.input == InputQuantization::kNone) EXPECT_EQ(second, kInfinity);
-        if (mode.input == InputQuantization::kDynamic) EXPECT_TRUE(std::isnan(second));
+        if (mode.input == InputQuantization::kNone) {
+          EXPECT_EQ(second, kInfinity);
+        }
+        if (mode.input == InputQuantization::kDynamic) {
+          EXPECT_TRUE(std::isnan(second));
+        }
         // Saturates at level 127: (127 - 9) * 0.02.
-        if (mode.input == InputQuantization::kStatic) EXPECT_NEAR(second, 2.36f, 1e-6f);
+        if (mode.input == InputQuantization::kStatic) {
+          EXPECT_NEAR(second, 2.36f, 1e-6f);
+        }
         // Weights of 1 may become 1 + 2^-10: scales in f16 are rounded up.
         EXPECT_NEAR(output[2 * p.columns + j], 0.5f, 0x1p-11f);
       }

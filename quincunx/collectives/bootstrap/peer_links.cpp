@@ -1,11 +1,8 @@
 #include "quincunx/collectives/bootstrap/peer_links.h"
 
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "quincunx/collectives/security/secure_link.h"
 
@@ -233,13 +230,7 @@ void PeerLinks::on_link_event(int rank) {
 
 void PeerLinks::finish(Clock::time_point deadline) {
   // Closing with unread input resets the connection and loses what is still to be acknowledged.
-  for (const auto& [rank, peer] : tcp_peers_) {
-    shutdown(peer.socket.fd(), SHUT_WR);
-    int unacknowledged = 0;
-    while (ioctl(peer.socket.fd(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 1 && Clock::now() < deadline) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-  }
+  for (const auto& [rank, peer] : tcp_peers_) finish_sending(peer.socket, deadline);
 }
 
 void PeerLinks::close_descriptors() {

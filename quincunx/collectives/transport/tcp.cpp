@@ -2,13 +2,16 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <thread>
 
 namespace qx::collectives {
 namespace {
@@ -157,6 +160,20 @@ int socket_error(const Socket& socket) {
   int error = 0;
   socklen_t length = sizeof(error);
   return getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+void finish_sending(const Socket& socket, std::chrono::steady_clock::time_point deadline) {
+  shutdown(socket.fd(), SHUT_WR);
+  while (std::chrono::steady_clock::now() < deadline) {
+    tcp_info info{};
+    socklen_t length = sizeof(info);
+    // A connection that was reset keeps what nobody will acknowledge.
+    if (getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state == TCP_CLOSE) return;
+    int unacknowledged = 0;
+    constexpr int kEnd = 1;  // counts as a byte
+    if (ioctl(socket.fd(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged <= kEnd) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Result<std::vector<std::string>> external_addresses(const std::string& denied) {

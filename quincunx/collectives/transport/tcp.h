@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,9 @@ Result<Socket> start_connect(const Endpoint& endpoint);
 // kNotFound where no connection waits.
 Result<Socket> accept_from(const Socket& listener);
 int socket_error(const Socket& socket);
+// Says that nothing more comes and waits until the peer has taken what was sent, has reset the connection, or
+// `deadline`.
+void finish_sending(const Socket& socket, std::chrono::steady_clock::time_point deadline);
 // The addresses of network interfaces that are up, are no loopback and have global scope; IPv4 before IPv6. `denied`
 // names interfaces and addresses that are left out, with commas between them.
 Result<std::vector<std::string>> external_addresses(const std::string& denied);

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace {
 int num_aborted = 0;  // connections that are still to be taken for ones that their peers have given up
@@ -64,6 +66,38 @@ TEST(Tcp, AConnectionThatWasGivenUpHidesNoneBehindIt) {
   EXPECT_TRUE(accept_from(listener->socket).ok());
   EXPECT_EQ(num_aborted, 0);
   EXPECT_EQ(accept_from(listener->socket).status().code(), StatusCode::kNotFound);
+}
+
+// The deadlines are far behind the test's own.
+TEST(Tcp, SendingEndsWhenThePeerHasTakenAllOrResetTheConnection) {
+  for (const bool is_read : {true, false}) {
+    const auto listener = listen_on("127.0.0.1");
+    ASSERT_TRUE(listener.ok());
+    const auto client = start_connect(listener->endpoint);
+    ASSERT_TRUE(client.ok());
+    pollfd waiting{listener->socket.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&waiting, 1, 5000), 1);
+    auto accepted = accept_from(listener->socket);
+    ASSERT_TRUE(accepted.ok());
+    // More than both sides buffer: some of it waits for the peer for ever.
+    const std::vector<char> bytes(64 << 10, 'x');
+    size_t sent = 0;
+    while (true) {
+      const ssize_t count = send(client->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (count <= 0) break;
+      sent += static_cast<size_t>(count);
+    }
+    std::thread peer([&] {
+      std::vector<char> into(1 << 20);
+      for (size_t taken = 0; is_read && taken < sent;) {
+        const ssize_t count = recv(accepted->fd(), into.data(), into.size(), 0);
+        if (count > 0) taken += static_cast<size_t>(count);
+      }
+      if (!is_read) accepted->reset();
+    });
+    finish_sending(*client, std::chrono::steady_clock::now() + std::chrono::hours(1));
+    peer.join();
+  }
 }
 
 TEST(Tcp, AListenerIsReached) {

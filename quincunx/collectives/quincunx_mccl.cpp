@@ -50,8 +50,8 @@ static_assert(static_cast<int>(ReduceOp::kPreMulSum) == QX_PREMUL_SUM);
 static_assert(static_cast<int>(Phase::kAborted) == QX_WAS_ABORTED);
 static_assert(static_cast<int>(FlightFormat::kChromeTrace) == QX_FLIGHT_CHROME_TRACE);
 
-// The first version's: up to tls_authority_file.
-constexpr size_t kSmallestOptions = offsetof(qx_communicator_options, tls_authority_file) + sizeof(const char*);
+// The first version's: up to host_id.
+constexpr size_t kSmallestOptions = offsetof(qx_communicator_options, host_id) + sizeof(const char*);
 
 std::string text_of(const char* text) { return text != nullptr ? text : ""; }
 
@@ -105,6 +105,7 @@ Result<Options> options_of(const qx_communicator_options& given) {
   if (given.timeout_ms > 0) options.timeout = milliseconds(given.timeout_ms);
   options.interface_address = text_of(given.interface_address);
   options.allow_shared_memory = given.forbid_shared_memory == 0;
+  options.host_id = text_of(given.host_id);
   const bool has_own = given.secret != nullptr || given.secret_file != nullptr ||
                        given.tls_certificate_file != nullptr || given.tls_key_file != nullptr ||
                        given.tls_authority_file != nullptr;

@@ -97,6 +97,8 @@ typedef struct qx_communicator_options {
   const char* tls_certificate_file;
   const char* tls_key_file;
   const char* tls_authority_file;
+  /* Only ranks with the same text count as of one host and share memory. Null: QX_MCCL_HOST_ID tells. */
+  const char* host_id;
 } qx_communicator_options;
 
 /* Returns at once, and connects in the background. */

@@ -9,7 +9,8 @@ _Static_assert(offsetof(qx_communicator_options, address) == 16, "qx_communicato
 _Static_assert(offsetof(qx_communicator_options, timeout_ms) == 40, "qx_communicator_options");
 _Static_assert(offsetof(qx_communicator_options, secret_file) == 64, "qx_communicator_options");
 _Static_assert(offsetof(qx_communicator_options, tls_authority_file) == 96, "qx_communicator_options");
-_Static_assert(sizeof(qx_communicator_options) == 104, "qx_communicator_options");
+_Static_assert(offsetof(qx_communicator_options, host_id) == 104, "qx_communicator_options");
+_Static_assert(sizeof(qx_communicator_options) == 112, "qx_communicator_options");
 _Static_assert(QX_INTERNAL == 11 && QX_COMPLEX128 == 19 && QX_PREMUL_SUM == 8 && QX_WAS_ABORTED == 3, "codes");
 
 qx_status sum(qx_communicator* group, float* values, int64_t count);

@@ -101,6 +101,28 @@ void send_round(qx_communicator* group, int rank, int size) {
   qx_work_free(receive);
 }
 
+TEST(CInterfaceOfMccl, KeepsRanksOfDifferentHostIdsApart) {
+  const std::string address = testing::free_address();
+  testing::run_processes({.world_size = 3}, [&](const Job&, int rank) {
+    qx_communicator_options options = options_for(rank, 3, address.c_str());
+    options.host_id = rank == 2 ? "b" : "a";
+    qx_communicator* group = nullptr;
+    must(qx_communicator_create(&options, &group));
+    // More than travels with the calls.
+    std::vector<double> values(40000, rank);
+    const qx_buffer buffer = buffer_of(values, QX_FLOAT64);
+    must(qx_all_reduce(group, &buffer, nullptr, 0, nullptr));
+    require(values.front() == 3 && values.back() == 3, "sum");
+    char* text = nullptr;
+    must(qx_communicator_statistics(group, &text));
+    const std::string shared = rank == 2 ? "0" : "1";
+    require(std::strstr(text, ("\"shared_memory_peers\": " + shared).c_str()) != nullptr, text);
+    qx_text_free(text);
+    must(qx_barrier(group, 0, nullptr));
+    qx_communicator_destroy(group);
+  });
+}
+
 TEST(CInterfaceOfMccl, CarriesEveryOperationBetweenProcesses) {
   const std::string address = testing::free_address();
   testing::run_processes({.world_size = 3}, [&](const Job& job, int rank) {

@@ -212,6 +212,11 @@ void Engine::expire_operations(Clock::time_point now) {
   for (auto& [id, group] : groups) group->expire(now);
 }
 
+bool Engine::has_operation_due_by(Clock::time_point time) const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [time](const auto& group) { return group.second->first_due_by(time) != nullptr; });
+}
+
 void Engine::fail_all(const Status& status) {
   const auto groups = groups_;
   for (auto& [id, group] : groups) group->fail(status, true);

@@ -108,6 +108,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   // Ends operations whose time has run out, and tells how long the next look may take.
   void expire_operations(Clock::time_point now);
   bool has_active_operations() const { return active_operations_ > 0; }
+  bool has_operation_due_by(Clock::time_point time) const;
   // True where bytes for a peer have not left this process.
   bool has_unsent() const;
   // Tells the peers that have a link that this rank leaves in order.

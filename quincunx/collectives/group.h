@@ -52,6 +52,8 @@ class Group {
   // are being asked how far they are: to be called again at that time.
   std::optional<Clock::time_point> give_up(const OperationPtr& operation);
   void expire(Clock::time_point now);
+  // An operation whose deadline is no later; null where there is none.
+  OperationPtr first_due_by(Clock::time_point time) const;
 
   void on_peer_up(int world_rank);
   void on_link(int world_rank);

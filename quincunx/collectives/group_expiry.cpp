@@ -55,13 +55,15 @@ void Group::conclude(const OperationState& operation) {
   fail(deadline_exceeded(text + ", waiting for " + waiting_for()), true, failing);
 }
 
-void Group::expire(Clock::time_point now) {
+OperationPtr Group::first_due_by(Clock::time_point time) const {
   for (const Pending& pending : queue_) {
-    if (pending.operation->deadline() > now) continue;
-    give_up(OperationPtr(pending.operation));
-    return;
+    if (pending.operation->deadline() <= time) return pending.operation;
   }
-  if (const OperationPtr late = point_to_point_.first_expired(now)) give_up(late);
+  return point_to_point_.first_due_by(time);
+}
+
+void Group::expire(Clock::time_point now) {
+  if (const OperationPtr late = first_due_by(now)) give_up(late);
 }
 
 void Group::probe() {

@@ -202,15 +202,15 @@ void PointToPoint::on_peer_lost(int rank) {
   if (needing) group_.fail(unavailable(needing->label() + ": " + group_.describe_peer(rank)), true);
 }
 
-OperationPtr PointToPoint::first_expired(Clock::time_point now) const {
+OperationPtr PointToPoint::first_due_by(Clock::time_point time) const {
   for (const auto& send : sends_) {
-    if (send->operation->deadline() <= now) return send->operation;
+    if (send->operation->deadline() <= time) return send->operation;
   }
   for (const auto& receive : receives_) {
-    if (receive.operation->deadline() <= now) return receive.operation;
+    if (receive.operation->deadline() <= time) return receive.operation;
   }
   for (const auto& [key, receive] : moving_) {
-    if (receive.operation->deadline() <= now) return receive.operation;
+    if (receive.operation->deadline() <= time) return receive.operation;
   }
   return nullptr;
 }

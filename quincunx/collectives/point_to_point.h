@@ -25,7 +25,7 @@ class PointToPoint {
   void fail(const Status& status);
   void on_peer_up(int rank);
   void on_peer_lost(int rank);
-  OperationPtr first_expired(Clock::time_point now) const;
+  OperationPtr first_due_by(Clock::time_point time) const;
   Status on_frame(int rank, const FrameHeader& header, std::span<const std::byte> payload);
   Result<std::optional<int64_t>> on_stream(int rank, const FrameHeader& header, Link& link, int64_t limit);
   std::optional<OutgoingFrame> next_frame(int rank);

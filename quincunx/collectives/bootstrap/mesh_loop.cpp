@@ -24,8 +24,10 @@ constexpr milliseconds kHeadStart{5};
 // How long the rank that holds the host's memory may take to hand it over.
 constexpr milliseconds kHostPatience{2000};
 // After that long without a root, ranks look for each other in the store: later than 64 ranks of a busy machine need,
-// as each rank that looks takes one more descriptor of whoever serves the store.
+// as each rank that looks takes one more descriptor of whoever serves the store. Sooner where somebody has to be told.
 constexpr milliseconds kRootPatience{500};
+constexpr milliseconds kUrgentRootPatience{150};
+constexpr milliseconds kUrgent{1000};
 // The look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
@@ -274,13 +276,19 @@ void Mesh::show_progress() {
     is_attached = progress.phase == TreeProgress::Phase::kAttached && !sees_no_root;
     if (sees_no_root) text += "; " + progress.text;
   }
+  const Clock::time_point now = Clock::now();
+  bool is_urgent = options_.timeout <= kUrgent;
+  {
+    const Engine::Guard guard(*engine_);
+    is_urgent = is_urgent || engine_->has_operation_due_by(now + kUrgent);
+  }
   RankSet there;
   {
     const std::lock_guard lock(mutex_);
     if (!store_error_.empty()) text += "; store: " + store_error_;
     missing_ = missing;
     there = ranks_of_store_;
-    const bool looks = sees_no_root && Clock::now() >= started_ + kRootPatience;
+    const bool looks = sees_no_root && now >= started_ + (is_urgent ? kUrgentRootPatience : kRootPatience);
     if (looks && !looks_for_ranks_) changed_.notify_all();
     looks_for_ranks_ = looks;
     // Where the store cannot be asked either, the root alone is missing for certain.

@@ -39,16 +39,20 @@ struct RowSum {
   float sum;
 };
 
-// Terms of half precision may be exponentials of differences to the largest of the first elements only: they err by
-// 2^-25 of the difference, which the result's own rounding hides where no term is larger than this.
+// Stored terms of half precision may be exponentials of differences to the largest of the first elements only: they err
+// by 2^-25 of the difference, which the result's own rounding hides where no term is larger than this. Logarithms near
+// 0 would be what two such differences leave of each other.
 constexpr int64_t kFirst = 128;
 constexpr float kLargestTerm = 0x1p24f;
 
-// Half precision reads a row once for its sum, f32 once for its maximum before.
+template <bool kStore, typename T>
+inline constexpr bool kReadsOnce = kStore && sizeof(T) < sizeof(float);
+
+// Where it reads a row once for its sum, `shift` is the largest of the first elements, else of all.
 template <bool kStore, typename T>
 HWY_INLINE RowSum SumOfRow(const SoftmaxRows& rows, int64_t r, float shift, float* terms) {
   const T* x = static_cast<const T*>(rows.x[r]);
-  if constexpr (sizeof(T) < sizeof(float)) {
+  if constexpr (kReadsOnce<kStore, T>) {
     constexpr SumForm kAny{kStore, kStore, true};
     const float sum = shift < -std::numeric_limits<float>::max()
                           ? std::numeric_limits<float>::infinity()
@@ -62,7 +66,7 @@ HWY_INLINE RowSum SumOfRow(const SoftmaxRows& rows, int64_t r, float shift, floa
 
 template <bool kStore, typename T>
 HWY_INLINE void SumRows(const SoftmaxRows& rows, RowSum* sums) {
-  const int64_t seen = sizeof(T) < sizeof(float) ? std::min(kFirst, rows.count) : rows.count;
+  const int64_t seen = kReadsOnce<kStore, T> ? std::min(kFirst, rows.count) : rows.count;
   for (int64_t r = 0; r < rows.num_rows; ++r) sums[r].shift = LargestOf(static_cast<const T*>(rows.x[r]), seen);
   for (int64_t r = 0; r < rows.num_rows; ++r) {
     sums[r] = SumOfRow<kStore, T>(rows, r, sums[r].shift, kStore ? TermsOf(rows, r) : nullptr);

@@ -197,6 +197,26 @@ TEST(Softmax, FindsLaterMaximaInHalfPrecision) {
   });
 }
 
+// Of a probability near 1, wherever it stands.
+TEST(Softmax, KeepsLogarithmsNearZeroInHalfPrecision) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+      for (const size_t place : {size_t{0}, size_t{130}, size_t{299}}) {
+        for (const float score : {8.0f, 10.0f, 13.0f, 16.0f}) {
+          std::vector<float> wide(300);
+          wide[place] = score;
+          std::vector<uint16_t> x = narrowed(wide, dtype), y(x.size());
+          ASSERT_TRUE(
+              log_softmax(contiguous_view(x.data(), dtype, {300}), 0, contiguous_view(y.data(), dtype, {300})).ok());
+          const double exact = -std::log1p(299 * std::exp(-static_cast<double>(score)));
+          const double unit = dtype == DType::kBFloat16 ? 0x1p-8 : 0x1p-10;
+          ASSERT_NEAR(widened(y, dtype)[place], exact, unit * -exact + 0x1p-22) << place << " " << score;
+        }
+      }
+    }
+  });
+}
+
 // Along each dimension of [3, 19, 37], dense and with the outer dimensions exchanged, by both functions.
 TEST(Softmax, RunsAlongAnyDimensionInAnyLayout) {
   const std::vector<float> original = normal_values(3 * 19 * 37, 6, 0, 4);

@@ -215,6 +215,7 @@ Status embedding_bag(const TensorView& table, const TensorView& indices, const T
   QX_ASSIGN_OR_RETURN(const auto bounds, read_indices("offsets", offsets, copied_bounds));
   QX_RETURN_IF_ERROR(check_offsets(bounds, indices.size(0)));
   QX_RETURN_IF_ERROR(check_result(table, output, indices));
+  QX_RETURN_IF_ERROR(check_output("output", output, {{"offsets", &offsets}}));
   QX_RETURN_IF_ERROR(check_rank("output", output, 2));
   if (output.size(0) != offsets.size(0) || output.size(1) != table.size(1)) {
     return invalid_argument("output: expected [" + std::to_string(offsets.size(0)) + ", " +

@@ -1,5 +1,6 @@
 #include "quincunx/kernels/embedding/embedding.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -122,6 +123,12 @@ TEST(Embedding, AcceptsEmptyTensorsAndRejectsBadInput) {
                          f32_view(y, {count, 4}))
         .message();
   };
+  std::vector<int64_t> shared = {0, 1, 0, 0};
+  EXPECT_THAT(embedding_bag(rows, index_view(indices, {2}), index_view(shared, {2}), BagMode::kSum,
+                            contiguous_view(shared.data(), DType::kFloat32, {2, 4}))
+                  .message(),
+              ::testing::HasSubstr("offsets"));
+  EXPECT_EQ(shared, (std::vector<int64_t>{0, 1, 0, 0})) << "wrote before it had checked";
   EXPECT_EQ(bag(falling), "offsets[2]: expected 2 to 2, the number of indices, got 1");
   EXPECT_EQ(bag(late), "offsets[0]: expected 0, got 1");
   EXPECT_EQ(embedding_bag(rows, index_view(indices, {2}), index_view(offsets, {2}), static_cast<BagMode>(7),

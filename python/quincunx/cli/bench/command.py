@@ -69,18 +69,22 @@ def load_capability(name: str, checkout: pathlib.Path) -> Capability:
     return importlib.import_module(f"benchmarks.{name}").CAPABILITY
 
 
-def only(pattern: str, capability: Capability) -> Capability:
-    """The tasks that answer a row whose id matches. ValueError where there is none."""
+def only(pattern: str, capability: Capability) -> Capability | None:
+    """The tasks that answer a row whose id matches. None where there is none."""
     tasks = tuple(task for task in capability.tasks if fnmatch.filter(task.ids, pattern))
     unmeasured = {row_id: why for row_id, why in capability.unmeasured.items() if fnmatch.fnmatchcase(row_id, pattern)}
     if not tasks and not unmeasured:
-        raise ValueError(f"--only: no row of {capability.name} matches '{pattern}'")
+        return None
     return dataclasses.replace(capability, tasks=tasks, unmeasured=unmeasured)
 
 
 def _run(names: list[str], checkout: pathlib.Path, options: argparse.Namespace) -> list[Row]:
     demands = load_demands(checkout / "benchmarks" / "demands.toml")
     capabilities = [load_capability(name, checkout) for name in names]
+    if options.only is not None:
+        capabilities = [chosen for capability in capabilities if (chosen := only(options.only, capability)) is not None]
+        if not capabilities:
+            raise ValueError(f"--only: no row of {', '.join(names)} matches '{options.only}'")
     for capability in capabilities:
         capability.check_ready(checkout)
     if options.instruction_set is not None:
@@ -91,7 +95,6 @@ def _run(names: list[str], checkout: pathlib.Path, options: argparse.Namespace) 
         context, start, own = Context(checkout, options.quick), time.monotonic(), []
         asked = demands.get(capability.name, {})
         if options.only is not None:
-            capability = only(options.only, capability)
             asked = {row_id: demand for row_id, demand in asked.items() if fnmatch.fnmatchcase(row_id, options.only)}
         for row in measure_all(capability, asked, context, meters, cpu_flags=cpu_flags()):
             own.append(row)

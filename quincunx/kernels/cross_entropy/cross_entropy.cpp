@@ -199,40 +199,66 @@ int64_t target_of(const TensorView& targets, int64_t row) {
   return targets.dtype() == DType::kInt64 ? targets.data_as<int64_t>()[at] : targets.data_as<int32_t>()[at];
 }
 
-struct RowSums {
-  float log_sum_exp;
-  double sum_of_logits;
-};
-
 float nan_or_zero(float value) { return std::isnan(value) ? value : 0.0f; }
 
 // A sum of terms of a block that is larger than this has terms so large that the rounding of their differences shows.
 constexpr float kLargestSum = 0x1p24f;
 
-// One pass: the sum relative to the largest of the first logits or, where a block brings terms that are much larger, to
-// its maximum, by which the sum so far is rescaled.
-RowSums sum_row(const LogitRow& row, int64_t classes, bool wants_sum) {
-  constexpr int64_t kFirst = 256;
-  float buffer[kBlock];
-  float shift = HWY_DYNAMIC_DISPATCH(BlockMax)(row.block(0, std::min(kFirst, classes), buffer));
-  double sum = 0, total = 0;
-  for (int64_t first = 0; first < classes; first += kBlock) {
-    const int64_t count = std::min(kBlock, classes - first);
-    const LogitBlock block = row.block(first, count, buffer);
+// Of exp(x - shift) over a row.
+struct RowSums {
+  float shift;
+  double terms = 0;
+  double beside_target = 0;  // the terms of the blocks that the target does not stand in
+  double logits = 0;
+
+  double log_sum_exp() const { return shift + std::log(terms); }
+  // The sum relative to the largest of the first logits or, where a block brings terms that are much larger, to its
+  // maximum, by which the sums so far are rescaled.
+  void add(const LogitBlock& block, bool has_target) {
     float of_block = std::isinf(shift) ? kLargestSum : HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, shift);
     if (!(of_block < kLargestSum)) {
       const float largest = std::max(shift, HWY_DYNAMIC_DISPATCH(BlockMax)(block));
       // A block of -inf only adds nothing, unless a NaN hides in it.
       const bool has_numbers = !std::isinf(largest) || largest > 0;
-      if (has_numbers && largest > shift) sum *= std::exp(static_cast<double>(shift) - largest);
+      if (has_numbers && largest > shift) {
+        const double factor = std::exp(static_cast<double>(shift) - largest);
+        terms *= factor;
+        beside_target *= factor;
+      }
       of_block = has_numbers ? HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(block, largest)
                              : nan_or_zero(HWY_DYNAMIC_DISPATCH(BlockSum)(block));
       shift = largest;
     }
-    sum += of_block;
-    if (wants_sum) total += HWY_DYNAMIC_DISPATCH(BlockSum)(block);
+    terms += of_block;
+    if (!has_target) beside_target += of_block;
   }
-  return {static_cast<float>(shift + std::log(sum)), total};
+};
+
+// One pass.
+RowSums sum_row(const LogitRow& row, int64_t classes, int64_t target, bool wants_sum) {
+  constexpr int64_t kFirst = 256;
+  float buffer[kBlock];
+  RowSums sums{HWY_DYNAMIC_DISPATCH(BlockMax)(row.block(0, std::min(kFirst, classes), buffer))};
+  for (int64_t first = 0; first < classes; first += kBlock) {
+    const LogitBlock block = row.block(first, std::min(kBlock, classes - first), buffer);
+    sums.add(block, first == target / kBlock * kBlock);
+    if (wants_sum) sums.logits += HWY_DYNAMIC_DISPATCH(BlockSum)(block);
+  }
+  return sums;
+}
+
+// Of one row, without smoothing.
+double target_loss(const LogitRow& row, int64_t classes, int64_t target, const RowSums& sums) {
+  const double above = static_cast<double>(row.at(target)) - sums.shift;
+  const double loss = std::log(sums.terms) - above;
+  if (!(loss < 0.69)) return loss;
+  // The target is the most probable class. Added to its term those of the others would be lost: they are summed alone.
+  float buffer[kBlock];
+  const int64_t first = target / kBlock * kBlock, last = std::min(first + kBlock, classes);
+  double others = sums.beside_target;
+  others += HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(row.block(first, target - first, buffer), sums.shift);
+  others += HWY_DYNAMIC_DISPATCH(BlockSumOfExp)(row.block(target + 1, last - target - 1, buffer), sums.shift);
+  return std::log1p(others / std::exp(above));
 }
 
 // The sum in f64, row after row.
@@ -270,14 +296,14 @@ Status cross_entropy(const TensorView& logits, const TensorView& targets, const 
                [&](int64_t begin, int64_t end) {
                  for (int64_t r = begin; r < end; ++r) {
                    const LogitRow row(logits, r);
-                   const RowSums sums = sum_row(row, classes, smoothing > 0);
-                   log_sum_exp.data_as<float>()[r] = sums.log_sum_exp;
                    const int64_t target = target_of(targets, r);
+                   const RowSums sums = sum_row(row, classes, target, smoothing > 0);
+                   const double log_of_sum = sums.log_sum_exp();
+                   log_sum_exp.data_as<float>()[r] = static_cast<float>(log_of_sum);
                    if (target == options.ignore_index) continue;
-                   const double lse = sums.log_sum_exp;
-                   double value = lse - row.at(target);
+                   double value = target_loss(row, classes, target, sums);
                    if (smoothing > 0) {
-                     const double even = lse - sums.sum_of_logits / static_cast<double>(classes);
+                     const double even = log_of_sum - sums.logits / static_cast<double>(classes);
                      value = (1 - smoothing) * value + smoothing * even;
                    }
                    losses[static_cast<size_t>(r)] = static_cast<float>(value);

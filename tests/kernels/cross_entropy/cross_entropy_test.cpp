@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -54,6 +55,51 @@ TEST(CrossEntropy, FindsLaterMaxima) {
                 .ok());
         const double expected = cross_entropy_reference(row_of(x, 0, 5000), 17, 0);
         ASSERT_NEAR(loss[0], expected, loss_tolerance(std::abs(expected) + 2 * std::abs(later) + 10)) << later;
+      }
+    }
+  });
+}
+
+// A row whose target has a loss of about `wanted` at any offset of all logits.
+std::vector<float> dominated_row(size_t classes, size_t target, double wanted, float offset, DType dtype) {
+  std::vector<float> x = normal_values(static_cast<int64_t>(classes), 11, offset);
+  double others = 0;
+  for (size_t i = 0; i < classes; ++i) others += i == target ? 0 : std::exp(static_cast<double>(x[i]));
+  x[target] = static_cast<float>(std::log(others / wanted));
+  return dtype == DType::kFloat32 ? x : widened(narrowed(x, dtype), dtype);
+}
+
+// The bound of cross_entropy.h, of a row {x} on every instruction set.
+void expect_relative_loss(const std::vector<float>& x, size_t target, DType dtype) {
+  double sum = 0, furthest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double below = static_cast<double>(x[target]) - x[i];
+    if (i != target) sum += std::exp(-below);
+    furthest = std::max(furthest, std::abs(below));
+  }
+  const double expected = std::log1p(sum), tolerance = (2.25 * furthest + 140) * 0x1p-24 * expected;
+  std::vector<float> wide = x, loss(1), lse(1);
+  std::vector<uint16_t> narrow = narrowed(x, dtype);
+  void* data = dtype == DType::kFloat32 ? static_cast<void*>(wide.data()) : narrow.data();
+  std::vector<int64_t> targets = {static_cast<int64_t>(target)};
+  const TensorView logits = contiguous_view(data, dtype, {1, static_cast<int64_t>(x.size())});
+  const CrossEntropyOptions options{.reduction = LossReduction::kNone};
+  ASSERT_TRUE(cross_entropy(logits, index_view(targets), options, f32_view(loss, {1}), f32_view(lse, {1})).ok());
+  ASSERT_NEAR(loss[0], expected, tolerance) << x.size() << " classes, target " << target;
+}
+
+// A probability near 1 leaves a loss that the rounding of log_sum_exp or of a sum with a term of 1 in it would hide.
+TEST(CrossEntropy, IsRelativelyExactNearZeroWhereverTheTargetStands) {
+  for_each_dispatch_target([] {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      for (const size_t classes : {size_t{1000}, size_t{32000}}) {
+        for (const size_t target : {size_t{0}, size_t{255}, size_t{256}, size_t{300}, classes - 1}) {
+          for (const double wanted : {1e-1, 1e-5, 1e-6, 1e-7, 1e-8}) {
+            for (const float offset : {0.0f, -40.0f}) {
+              expect_relative_loss(dominated_row(classes, target, wanted, offset, dtype), target, dtype);
+            }
+          }
+        }
       }
     }
   });
@@ -149,21 +195,29 @@ TEST(CrossEntropy, ReadsHalfPrecisionStridesAndInt32TargetsAndWritesGradientsInP
 
 TEST(CrossEntropy, IsSafeForLargeLogitsAndDefinesInfinitiesAndNaN) {
   for_each_dispatch_target([] {
-    std::vector<float> x(4 * 3000, -kInfinity), loss(4), lse(4);
+    std::vector<float> x(8 * 3000, -kInfinity), loss(8), lse(8);
     x[10] = 1e4f, x[2900] = 1e4f;  // two blocks, the first after nothing but -inf
     x[3000 + 2500] = 5;
     for (size_t i = 6000; i < 9000; ++i) x[i] = 0;
     x[6001] = kInfinity;
     x[9000 + 2999] = std::nanf("");
-    std::vector<int64_t> targets = {2900, 2500, 1, 0};
+    x[12000 + 5] = 1;
+    x[15000 + 7] = 1, x[15000 + 2000] = kInfinity;
+    x[18000 + 2999] = kInfinity;
+    std::vector<int64_t> targets = {2900, 2500, 1, 0, 300, 7, 2999, 2999};
     const CrossEntropyOptions options{.reduction = LossReduction::kNone};
     ASSERT_TRUE(
-        cross_entropy(f32_view(x, {4, 3000}), index_view(targets), options, f32_view(loss, {4}), f32_view(lse, {4}))
+        cross_entropy(f32_view(x, {8, 3000}), index_view(targets), options, f32_view(loss, {8}), f32_view(lse, {8}))
             .ok());
     EXPECT_NEAR(loss[0], std::log(2.0), 1e-3);  // 1e4 has steps of 2^-10
     EXPECT_EQ(loss[1], 0);
     EXPECT_TRUE(std::isnan(loss[2]));
     EXPECT_TRUE(std::isnan(loss[3]));
+    EXPECT_EQ(loss[4], kInfinity) << "a target of probability 0";
+    EXPECT_EQ(lse[4], 1);
+    EXPECT_TRUE(std::isnan(loss[5]) && std::isnan(loss[6])) << "infinite logits";
+    EXPECT_TRUE(std::isnan(loss[7])) << "nothing but -inf";
+    EXPECT_EQ(lse[7], -kInfinity);
   });
 }
 

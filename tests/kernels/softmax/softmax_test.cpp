@@ -217,6 +217,27 @@ TEST(Softmax, KeepsLogarithmsNearZeroInHalfPrecision) {
   });
 }
 
+// The chain that holds the term 1 loses what is below 2^-24 of it: of equal terms at most a sixteenth, as there are 16
+// chains. Beside it the sum, its logarithm and the terms round; the terms err by 2.25 |x - max| + 2 units as above.
+TEST(Softmax, KeepsLogarithmsNearZeroWhereverTheyStand) {
+  for_each_dispatch_target([] {
+    for (const size_t count : {size_t{1000}, size_t{32000}}) {
+      for (const size_t place : {size_t{0}, size_t{255}, size_t{256}, size_t{300}, count - 1}) {
+        for (const double wanted : {1e-1, 1e-5, 1e-6, 1e-7, 1e-8}) {
+          std::vector<float> x(count), y(count);
+          x[place] = static_cast<float>(std::log(static_cast<double>(count - 1) / wanted));
+          ASSERT_TRUE(
+              log_softmax(f32_view(x, {static_cast<int64_t>(count)}), 0, f32_view(y, {static_cast<int64_t>(count)}))
+                  .ok());
+          const double exact = -std::log1p(static_cast<double>(count - 1) * std::exp(-static_cast<double>(x[place])));
+          ASSERT_NEAR(y[place], exact, -exact / 16 + 0x1p-22) << count << " at " << place;
+          ASSERT_NEAR(y[1], exact - x[place], 2 * x[place] * 0x1p-24 - exact / 16 + 0x1p-22);
+        }
+      }
+    }
+  });
+}
+
 // Along each dimension of [3, 19, 37], dense and with the outer dimensions exchanged, by both functions.
 TEST(Softmax, RunsAlongAnyDimensionInAnyLayout) {
   const std::vector<float> original = normal_values(3 * 19 * 37, 6, 0, 4);

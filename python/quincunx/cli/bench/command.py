@@ -11,9 +11,9 @@ import sys
 import time
 
 from .capability import Capability, Context, Meters, measure_all
-from .demand import load_demands
+from .demand import Demand, load_demands
 from .display import HEADINGS, cells, print_table, summary
-from .instruction_set import LEVELS, restrict_to
+from .instruction_set import LEVELS, restricted
 from .load import LoadMeter
 from .machine import cpu_flags, describe
 from .peak import PeakMeter, load_reader
@@ -78,17 +78,31 @@ def only(pattern: str, capability: Capability) -> Capability | None:
     return dataclasses.replace(capability, tasks=tasks, unmeasured=unmeasured)
 
 
+def _chosen(names: list[str], checkout: pathlib.Path, pattern: str | None) -> list[Capability]:
+    capabilities = [load_capability(name, checkout) for name in names]
+    if pattern is None:
+        return capabilities
+    chosen = [some for capability in capabilities if (some := only(pattern, capability)) is not None]
+    if not chosen:
+        raise ValueError(f"--only: no row of {', '.join(names)} matches '{pattern}'")
+    return chosen
+
+
 def _run(names: list[str], checkout: pathlib.Path, options: argparse.Namespace) -> list[Row]:
     demands = load_demands(checkout / "benchmarks" / "demands.toml")
-    capabilities = [load_capability(name, checkout) for name in names]
-    if options.only is not None:
-        capabilities = [chosen for capability in capabilities if (chosen := only(options.only, capability)) is not None]
-        if not capabilities:
-            raise ValueError(f"--only: no row of {', '.join(names)} matches '{options.only}'")
+    capabilities = _chosen(names, checkout, options.only)
     for capability in capabilities:
         capability.check_ready(checkout)
-    if options.instruction_set is not None:
-        restrict_to(options.instruction_set)
+    with restricted(options.instruction_set):
+        return _take_rows(capabilities, demands, checkout, options)
+
+
+def _take_rows(
+    capabilities: list[Capability],
+    demands: dict[str, dict[str, Demand]],
+    checkout: pathlib.Path,
+    options: argparse.Namespace,
+) -> list[Row]:
     meters = Meters(PeakMeter(load_reader(checkout)), LoadMeter())
     rows: list[Row] = []
     for capability in capabilities:

@@ -11,6 +11,8 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .instruction_set import restrict_as_parent
+
 # Importing torch takes seconds, so the processes are started once. Forking is not safe once torch has threads.
 _SPAWN = multiprocessing.get_context("spawn")
 ANSWER_SECONDS = 300.0
@@ -31,6 +33,7 @@ def _run_commands(pipe: Connection, rank: int, num_ranks: int, checkout: str, st
     import torch
 
     torch.set_num_threads(1)
+    restrict_as_parent()
     try:
         while True:
             module, function, options = pipe.recv()

@@ -4,6 +4,7 @@ import os
 import time
 
 import torch
+from quincunx._library import load_operators
 
 
 def identify(rank: int, num_ranks: int, store: str, *, word: str) -> tuple:
@@ -25,3 +26,8 @@ def die(rank: int, num_ranks: int, store: str) -> None:
 
 def sleep(rank: int, num_ranks: int, store: str) -> None:
     time.sleep(100)
+
+
+def exponentials(rank: int, num_ranks: int, store: str) -> torch.Tensor:
+    load_operators()
+    return torch.ops.quincunx.unary(torch.linspace(-80, 80, 4001), "exp")

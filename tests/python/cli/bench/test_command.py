@@ -65,6 +65,25 @@ def test_only_the_rows_asked_for_are_taken(tmp_path, monkeypatch, capsys):
     assert "--only: no row of kernels matches 'nothing'" in capsys.readouterr().err
 
 
+def test_capabilities_without_a_row_that_matches_are_passed_over(tmp_path, monkeypatch, capsys):
+    def refused(checkout: pathlib.Path) -> None:
+        raise RuntimeError("what is passed over need not be ready")
+
+    def load(name: str, checkout: pathlib.Path) -> Capability:
+        return one_task(checkout) if name == "kernels" else Capability(name, (), {f"{name}_row": "so"}, refused)
+
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setattr(command, "load_capability", load)
+    monkeypatch.setattr(command, "load_reader", lambda checkout: lambda threads: 100.0)
+    rows = tmp_path / "rows.json"
+    assert main(["all", "--only", "gemm_512x768x768", "--json", str(rows)]) == 0
+    assert [(row["capability"], row["id"]) for row in json.loads(rows.read_text())] == [("kernels", "gemm_512x768x768")]
+    assert main(["all", "--only", "mccl_row"]) == 1
+    assert "what is passed over need not be ready" in capsys.readouterr().err
+    assert main(["all", "--only", "nothing"]) == 1
+    assert f"--only: no row of {', '.join(CAPABILITIES)} matches 'nothing'" in capsys.readouterr().err
+
+
 def test_folder_outside_a_checkout_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["kernels"]) == 1

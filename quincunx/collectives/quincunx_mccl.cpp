@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "quincunx/collectives/communicator.h"
 #include "quincunx/collectives/flight_recorder.h"
 #include "quincunx/collectives/security/secure_channel.h"
-#include "quincunx/collectives/security/tls_channel.h"
 #include "quincunx/collectives/store/open_store.h"
 
 struct qx_communicator {
@@ -38,6 +38,7 @@ using qx::collectives::Buffer;
 using qx::collectives::Communicator;
 using qx::collectives::Credentials;
 using qx::collectives::FlightFormat;
+using qx::collectives::NamedCredentials;
 using qx::collectives::Options;
 using qx::collectives::Phase;
 using qx::collectives::ReduceOp;
@@ -59,25 +60,8 @@ Status out_of_range(const char* name, int64_t value, const std::string& expected
   return invalid_argument(std::string(name) + ": expected " + expected + ", got " + std::to_string(value));
 }
 
-Result<Credentials> credentials_of(const qx_communicator_options& options) {
-  Credentials credentials;
-  if (options.secret != nullptr && options.secret_file != nullptr) {
-    return invalid_argument("options.secret: expected null where secret_file is given");
-  }
-  if (options.secret != nullptr) {
-    QX_ASSIGN_OR_RETURN(credentials.secret, qx::collectives::make_secret("options.secret", options.secret));
-  } else if (options.secret_file != nullptr) {
-    QX_ASSIGN_OR_RETURN(credentials.secret,
-                        qx::collectives::read_secret_file(options.secret_file, "options.secret_file"));
-  }
-  const qx::collectives::TlsContext::Files files{text_of(options.tls_certificate_file), text_of(options.tls_key_file),
-                                                 text_of(options.tls_authority_file)};
-  if (files.certificate.empty() && files.key.empty() && files.authority.empty()) return credentials;
-  if (files.certificate.empty() || files.key.empty() || files.authority.empty()) {
-    return invalid_argument("options.tls_*_file: expected certificate, key and authority, or none of them");
-  }
-  QX_ASSIGN_OR_RETURN(credentials.tls, qx::collectives::TlsContext::load(files));
-  return credentials;
+std::optional<std::string> optional_text(const char* text) {
+  return text != nullptr ? std::optional<std::string>(text) : std::nullopt;
 }
 
 // The caller's fields where it knows of fewer than this library, and all of them where it has set no other.
@@ -106,13 +90,10 @@ Result<Options> options_of(const qx_communicator_options& given) {
   options.interface_address = text_of(given.interface_address);
   options.allow_shared_memory = given.forbid_shared_memory == 0;
   options.host_id = text_of(given.host_id);
-  const bool has_own = given.secret != nullptr || given.secret_file != nullptr ||
-                       given.tls_certificate_file != nullptr || given.tls_key_file != nullptr ||
-                       given.tls_authority_file != nullptr;
-  if (has_own) {
-    QX_ASSIGN_OR_RETURN(Credentials credentials, credentials_of(given));
-    options.credentials = std::make_shared<const Credentials>(std::move(credentials));
-  }
+  const NamedCredentials named{optional_text(given.secret), optional_text(given.secret_file),
+                               optional_text(given.tls_certificate_file), optional_text(given.tls_key_file),
+                               optional_text(given.tls_authority_file)};
+  QX_ASSIGN_OR_RETURN(options.credentials, Credentials::from_named(named, "options."));
   return options;
 }
 

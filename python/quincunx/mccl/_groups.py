@@ -15,15 +15,38 @@ from quincunx.mccl._extension import load
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Pass as `pg_options` of `init_process_group` or `new_group`.
+    """Pass as `pg_options` of `init_process_group` or `new_group`. Rank, world size, name and timeout are torch's.
 
+    generation: the same on all ranks, and another for each start of the job. Empty: torchrun's count of restarts where
+        the job has one node, else counted in the store.
     interface_address: numeric address to listen on. Empty: loopback where all ranks are on this host, else the
         variable QX_MCCL_INTERFACE.
     allow_shared_memory: False sends everything through sockets.
+    host_id: only ranks with the same text count as of one host and share memory. Empty: that of QX_MCCL_HOST_ID.
+    secret, secret_file, tls_certificate_file, tls_key_file, tls_authority_file: what the ranks of the job know. One
+        secret at most, the three files of TLS all or none. All None: QX_MCCL_SECRET_FILE, QX_MCCL_SECRET and
+        QX_MCCL_TLS_* tell. A store of mccl:// has its own: see `open_store`.
     """
 
+    generation: str = ""
     interface_address: str = ""
     allow_shared_memory: bool = True
+    host_id: str = ""
+    secret: str | None = dataclasses.field(default=None, repr=False)
+    secret_file: str | None = None
+    tls_certificate_file: str | None = None
+    tls_key_file: str | None = None
+    tls_authority_file: str | None = None
+
+    def credentials(self) -> Any | None:
+        """None where the environment is to tell. ValueError names the field that is wrong."""
+        return load().load_credentials(
+            secret=self.secret,
+            secret_file=self.secret_file,
+            tls_certificate_file=self.tls_certificate_file,
+            tls_key_file=self.tls_key_file,
+            tls_authority_file=self.tls_authority_file,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +91,12 @@ def create(options: Any, pg_options: Options | None) -> Any:
     native = load().Options()
     native.rank, native.world_size = options.group_rank, options.group_size
     native.group_name = options.group_id
-    native.generation = restart_generation(os.environ)
+    native.generation = pg_options.generation or restart_generation(os.environ)
     native.timeout = options.timeout
     native.interface_address = pg_options.interface_address
     native.allow_shared_memory = pg_options.allow_shared_memory
+    native.host_id = pg_options.host_id
+    native.credentials = pg_options.credentials()
     return load().McclBackend.create(options.store, native)
 
 

@@ -17,6 +17,7 @@ from quincunx.mccl._environment import (
     restart_generation,
 )
 from quincunx.mccl._extension import load
+from quincunx.mccl._groups import Options
 
 _QUERY = ("rank", "world_size", "generation")
 
@@ -28,14 +29,14 @@ def _number(name: str, values: dict[str, str]) -> int:
         raise ValueError(f"mccl://: {name}: expected a number, got {values[name]!r}") from None
 
 
-def _parse(url: str) -> tuple[Place, str]:
+def _parse(url: str, options: Options) -> tuple[Place, str]:
     """The place and the generation of "mccl://host:port?rank=0&world_size=2"; what is missing the environment tells."""
     parts = urlsplit(url)
     values = {name: value[-1] for name, value in parse_qs(parts.query, strict_parsing=bool(parts.query)).items()}
     unknown = sorted(set(values) - set(_QUERY))
     if unknown:
         raise ValueError(f"mccl://: expected only {', '.join(_QUERY)} behind the question mark, got {unknown[0]}")
-    generation = values.get("generation", restart_generation(os.environ))
+    generation = values.get("generation", options.generation or restart_generation(os.environ))
     if parts.hostname is None:
         place = find_place(os.environ)
         host, port = place.host, place.port
@@ -50,21 +51,27 @@ def _parse(url: str) -> tuple[Place, str]:
     return Place(given["rank"], given["world_size"], host, port), generation
 
 
-def open_store(url: str, timeout: datetime.timedelta = default_pg_timeout) -> dist.Store:
-    """The store of mccl://host:port?rank=...&world_size=...; waits for nobody."""
-    return _open(*_parse(url), timeout)
+def open_store(
+    url: str, timeout: datetime.timedelta = default_pg_timeout, *, options: Options | None = None
+) -> dist.Store:
+    """The store of mccl://host:port?rank=...&world_size=...; waits for nobody.
+
+    It is proven to with the secret and TLS files of `options`, else with those of the environment. The generation of
+    `options` counts where the URL has none.
+    """
+    return _open(*_parse(url, options or Options()), timeout, (options or Options()).credentials())
 
 
-def _open(place: Place, generation: str, timeout: datetime.timedelta) -> dist.Store:
-    return load().open_store(place.host, place.port, place.rank, place.world_size, generation, timeout)
+def _open(place: Place, generation: str, timeout: datetime.timedelta, credentials: Any | None) -> dist.Store:
+    return load().open_store(place.host, place.port, place.rank, place.world_size, generation, credentials, timeout)
 
 
 def rendezvous_handler(
     url: str, timeout: datetime.timedelta = default_pg_timeout, **_: Any
 ) -> Iterator[tuple[dist.Store, int, int]]:
     """What torch calls for mccl:// URLs."""
-    place, generation = _parse(url)
-    yield _open(place, generation, timeout), place.rank, place.world_size
+    place, generation = _parse(url, Options())
+    yield _open(place, generation, timeout, None), place.rank, place.world_size
     raise RuntimeError("mccl:// cannot meet a second time; initialise the process group again")
 
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ namespace qx::collectives {
 
 class TlsContext;
 
+// What a program names in place of the environment, as texts; nullopt: not given.
+struct NamedCredentials {
+  std::optional<std::string> secret = {}, secret_file = {};
+  std::optional<std::string> tls_certificate_file = {}, tls_key_file = {}, tls_authority_file = {};
+};
+
 // What a process shows and asks for. Copies are cheap to use on many connections.
 struct Credentials {
   Secret secret;                          // empty: none was set, and Identity::token stands for it
@@ -28,6 +35,9 @@ struct Credentials {
 
   // Reads QX_MCCL_SECRET_FILE, QX_MCCL_SECRET, QX_MCCL_TLS_CERT, QX_MCCL_TLS_KEY and QX_MCCL_TLS_CA.
   static Result<Credentials> from_environment();
+  // Null where nothing is named. Errors call what is wrong by its name above, behind `prefix`.
+  static Result<std::shared_ptr<const Credentials>> from_named(const NamedCredentials& named,
+                                                               const std::string& prefix = {});
 };
 
 enum class Purpose : uint8_t { kBootstrap = 1, kLink, kStore };

@@ -25,15 +25,15 @@ std::string openssl_error() {
   return reason != nullptr ? reason : "no reason given";
 }
 
-Status cannot_use(const char* variable, const std::string& path, const std::string& why) {
-  return invalid_argument(std::string(variable) + ": cannot use \"" + path + "\": " + why);
+Status cannot_use(const std::string& name, const std::string& path, const std::string& why) {
+  return invalid_argument(name + ": cannot use \"" + path + "\": " + why);
 }
 
-Status check_key_file(const std::string& path) {
+Status check_key_file(const TlsContext::Files& files) {
   struct stat file = {};
-  if (stat(path.c_str(), &file) != 0) return cannot_use("QX_MCCL_TLS_KEY", path, std::strerror(errno));
+  if (stat(files.key.c_str(), &file) != 0) return cannot_use(files.names.key, files.key, std::strerror(errno));
   if ((file.st_mode & (S_IRWXG | S_IRWXO)) == 0) return ok_status();
-  return cannot_use("QX_MCCL_TLS_KEY", path, "expected a mode that shuts out group and others (chmod 600)");
+  return cannot_use(files.names.key, files.key, "expected a mode that shuts out group and others (chmod 600)");
 }
 
 int no_password(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
@@ -42,7 +42,7 @@ int no_password(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) 
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::load(const Files& files) {
   initialise_openssl();
-  QX_RETURN_IF_ERROR(check_key_file(files.key));
+  QX_RETURN_IF_ERROR(check_key_file(files));
   SSL_CTX* raw = SSL_CTX_new(TLS_method());
   if (raw == nullptr) return internal_error("OpenSSL makes no TLS context: " + openssl_error());
   std::shared_ptr<const TlsContext> context(new TlsContext(raw));
@@ -54,14 +54,14 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::load(const Files& files) {
     return unimplemented("this OpenSSL has no TLS 1.3: " + openssl_error());
   }
   if (SSL_CTX_use_certificate_chain_file(raw, files.certificate.c_str()) != 1) {
-    return cannot_use("QX_MCCL_TLS_CERT", files.certificate, openssl_error());
+    return cannot_use(files.names.certificate, files.certificate, openssl_error());
   }
   if (SSL_CTX_use_PrivateKey_file(raw, files.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
       SSL_CTX_check_private_key(raw) != 1) {
-    return cannot_use("QX_MCCL_TLS_KEY", files.key, openssl_error());
+    return cannot_use(files.names.key, files.key, openssl_error());
   }
   if (SSL_CTX_load_verify_locations(raw, files.authority.c_str(), nullptr) != 1) {
-    return cannot_use("QX_MCCL_TLS_CA", files.authority, openssl_error());
+    return cannot_use(files.names.authority, files.authority, openssl_error());
   }
   return context;
 }

@@ -23,6 +23,10 @@ class TlsContext {
   // shut out group and others, as a secret file must.
   struct Files {
     std::string certificate, key, authority;
+    // What errors call them.
+    struct Names {
+      std::string certificate = "QX_MCCL_TLS_CERT", key = "QX_MCCL_TLS_KEY", authority = "QX_MCCL_TLS_CA";
+    } names = {};
   };
   static Result<std::shared_ptr<const TlsContext>> load(const Files& files);
   // From QX_MCCL_TLS_CERT, QX_MCCL_TLS_KEY and QX_MCCL_TLS_CA: null where none is set, an error where only some are.

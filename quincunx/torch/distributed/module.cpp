@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include "quincunx/collectives/flight_recorder.h"
+#include "quincunx/collectives/security/secure_channel.h"
 #include "quincunx/torch/distributed/backend.h"
 #include "quincunx/torch/distributed/errors.h"
 #include "quincunx/torch/distributed/network_store.h"
@@ -72,6 +73,21 @@ py::tuple progress(const McclBackend& backend) {
 }
 
 void bind_options(py::module_& module) {
+  using qx::collectives::Credentials;
+  py::class_<Credentials, std::shared_ptr<Credentials>>(module, "Credentials");
+  module.def(
+      "load_credentials",
+      [](std::optional<std::string> secret, std::optional<std::string> secret_file,
+         std::optional<std::string> tls_certificate_file, std::optional<std::string> tls_key_file,
+         std::optional<std::string> tls_authority_file) {
+        const auto credentials =
+            Credentials::from_named({std::move(secret), std::move(secret_file), std::move(tls_certificate_file),
+                                     std::move(tls_key_file), std::move(tls_authority_file)});
+        qx::distributed::throw_if_error(credentials.status());
+        return std::const_pointer_cast<Credentials>(*credentials);  // pybind11 knows no pointers to const
+      },
+      py::kw_only(), py::arg("secret"), py::arg("secret_file"), py::arg("tls_certificate_file"),
+      py::arg("tls_key_file"), py::arg("tls_authority_file"));
   py::class_<Options>(module, "Options")
       .def(py::init<>())
       .def_readwrite("rank", &Options::rank)
@@ -80,7 +96,12 @@ void bind_options(py::module_& module) {
       .def_readwrite("generation", &Options::generation)
       .def_readwrite("timeout", &Options::timeout)
       .def_readwrite("interface_address", &Options::interface_address)
-      .def_readwrite("allow_shared_memory", &Options::allow_shared_memory);
+      .def_readwrite("allow_shared_memory", &Options::allow_shared_memory)
+      .def_readwrite("host_id", &Options::host_id)
+      .def_property(
+          "credentials",
+          [](const Options& options) { return std::const_pointer_cast<Credentials>(options.credentials); },
+          [](Options& options, std::shared_ptr<Credentials> credentials) { options.credentials = credentials; });
 }
 
 void bind_backend(py::module_& module) {
@@ -114,17 +135,24 @@ void bind_store(py::module_& module) {
   module.def(
       "open_store",
       [](const std::string& host, uint16_t port, int rank, int world_size, const std::string& generation,
-         std::chrono::milliseconds timeout) {
+         std::shared_ptr<qx::collectives::Credentials> credentials, std::chrono::milliseconds timeout) {
         qx::collectives::NetworkStore::Options options;
         options.host = host;
         options.port = port;
         options.rank = rank;
         options.world_size = world_size;
         options.generation = generation;
+        if (credentials) {
+          options.credentials = *credentials;
+        } else {
+          auto of_environment = qx::collectives::Credentials::from_environment();
+          qx::distributed::throw_if_error(of_environment.status());
+          options.credentials = *std::move(of_environment);
+        }
         return NetworkStore::open(options, timeout);
       },
       py::arg("host"), py::arg("port"), py::arg("rank"), py::arg("world_size"), py::arg("generation"),
-      py::arg("timeout"), without_gil);
+      py::arg("credentials"), py::arg("timeout"), without_gil);
 }
 
 // An exception class of its own, so that both `except TimeoutError` and `except DistBackendError` catch it.

@@ -22,11 +22,7 @@ const std::string& first_value(const StoreResponse& response) {
 
 c10::intrusive_ptr<NetworkStore> NetworkStore::open(const collectives::NetworkStore::Options& options,
                                                     std::chrono::milliseconds timeout) {
-  auto with_credentials = options;
-  auto credentials = collectives::Credentials::from_environment();
-  throw_if_error(credentials.status());
-  with_credentials.credentials = std::move(credentials).value();
-  auto store = collectives::NetworkStore::open(with_credentials);
+  auto store = collectives::NetworkStore::open(options);
   throw_if_error(store.status());
   return c10::make_intrusive<NetworkStore>(std::move(store).value(), timeout);
 }

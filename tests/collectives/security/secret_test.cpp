@@ -95,6 +95,23 @@ TEST_F(SecretFile, OnePartOfTlsAloneIsRefused) {
               HasSubstr("not set: QX_MCCL_TLS_KEY, QX_MCCL_TLS_CA"));
 }
 
+TEST_F(SecretFile, MayBeNamedByTheProgram) {
+  write("from the secret file");
+  setenv("QX_MCCL_SECRET", "not even looked at", 1);
+  EXPECT_EQ(*Credentials::from_named({}), nullptr);
+  EXPECT_EQ(text_of((*Credentials::from_named({.secret = "given as a text..."}))->secret), "given as a text...");
+  EXPECT_EQ(text_of((*Credentials::from_named({.secret_file = path_}))->secret), "from the secret file");
+  const auto message = [](const NamedCredentials& named) {
+    return Credentials::from_named(named, "options.").status().message();
+  };
+  EXPECT_THAT(message({.secret = ""}), HasSubstr("options.secret: expected a secret of 16"));
+  EXPECT_THAT(message({.secret_file = ""}), HasSubstr("options.secret_file: cannot open"));
+  EXPECT_THAT(message({.secret = "both", .secret_file = path_}), HasSubstr("options.secret: expected none where"));
+  EXPECT_THAT(message({.tls_key_file = path_}), HasSubstr("options.tls_*_file: expected certificate, key"));
+  EXPECT_THAT(message({.tls_certificate_file = "/a", .tls_key_file = path_ + ".none", .tls_authority_file = "/c"}),
+              HasSubstr("options.tls_key_file: cannot use"));
+}
+
 TEST(Secret, IsGoneFromWhereItWasMoved) {
   Secret a("0123456789abcdef");
   const Secret b = std::move(a);

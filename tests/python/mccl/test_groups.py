@@ -334,21 +334,6 @@ def test_options_are_checked():
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize("allow", [True, False])
-def test_groups_with_and_without_shared_memory(run_ranks, tmp_path, allow):
-    def start(rank, world):
-        options = mccl.Options(allow_shared_memory=allow)
-        path = f"file://{tmp_path}/memory"
-        dist.init_process_group("mccl", path, rank=rank, world_size=world, timeout=SECONDS, pg_options=options)
-
-    def body(rank, world):
-        assert sum_of_ranks() == 3.0
-        statistics = mccl.statistics()
-        return statistics["shared_memory_peers"], statistics["tcp_peers"]
-
-    assert run_ranks(2, body, start=start) == [(1, 0) if allow else (0, 1)] * 2
-
-
 def test_a_stopped_rank_does_not_hang_the_harness(start_ranks):
     def body(rank, world):
         if rank == 1:

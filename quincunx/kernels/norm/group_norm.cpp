@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -90,10 +91,11 @@ struct Problem {
         weight(parameter_as_f32(given.weight, channels, 1)),
         bias(parameter_as_f32(given.bias, channels, 0)) {}
 
-  // (x - mean) * scale + bias of a channel; what f32 takes from the mean joins the bias.
+  // (x - mean) * scale + bias of a channel; what f32 takes from the mean joins the bias. All of it does in half
+  // precision, which has lost more of x than that loses, and the kernels leave the mean out: see kMeanInBias.
   ChannelAffine affine(const GroupStatistics& group, int64_t channel) const {
     const auto c = static_cast<size_t>(channel);
-    const auto mean = static_cast<float>(group.mean);
+    const float mean = bytes < 4 ? 0.0f : static_cast<float>(group.mean);
     const double deviation = std::sqrt(std::max(group.squares / group.count, 0.0) + options.eps);
     const double scale = weight[c] / deviation;
     return {mean, static_cast<float>(scale), static_cast<float>(bias[c] - (group.mean - mean) * scale)};
@@ -190,32 +192,56 @@ void normalize_planes(const Problem& problem) {
                });
 }
 
-// Positions whose statistics are taken at once; depends on the number of channels alone.
-int64_t positions_of_block(int64_t channels) { return std::clamp<int64_t>(4 * kBlock / channels, 4, 256); }
+// Positions whose statistics are taken at once, about: a chain of additions is as long, and a block of 256 KiB is read
+// again from an L2 cache.
+int64_t positions_of_block(int64_t channels, int64_t positions) {
+  const int64_t most = std::clamp<int64_t>(16 * kBlock / channels, 4, 256), blocks = (positions + most - 1) / most;
+  return (positions + blocks - 1) / blocks;
+}
 
 // Arrays beside rows of channels end with room for what the kernels read and write beyond the last.
 size_t padded_channels(const Problem& problem) { return static_cast<size_t>(problem.channels + kParameterPadding); }
 
-// Channels-last: the statistics of all groups over one block of positions.
-void block_statistics(const Problem& problem, const ChannelRows& rows, std::span<GroupStatistics> groups) {
+// Elements whose mean the sums of a group are taken about: it lies within a deviation of the group's then.
+constexpr int64_t kShiftElements = 16;
+
+// Each group's mean over the first rows, or where that is infinite its first element, as `shift` of its channels.
+void estimate_means(const Problem& problem, ChannelRows rows, std::span<float> shift, std::span<float> sums) {
   const auto group_channels = static_cast<size_t>(problem.group_channels);
-  std::vector<float> work(3 * padded_channels(problem), 0);
-  float *shift = work.data(), *first = shift + padded_channels(problem), *second = first + padded_channels(problem);
+  rows.rows = std::clamp<int64_t>(kShiftElements / problem.group_channels, 1, rows.rows);
+  std::ranges::fill(shift, 0.0f);
+  float* const first = sums.data();
+  channel_moments(rows, shift.data(), first, first + padded_channels(problem));
+  load_row_as_f32(rows.dtype, rows.x, 1, problem.channels, shift.data());
+  for (size_t c = 0; c < static_cast<size_t>(problem.channels); c += group_channels) {
+    const double sum = std::accumulate(first + c, first + c + group_channels, 0.0);
+    const double mean = sum / static_cast<double>(rows.rows * problem.group_channels);
+    std::fill_n(shift.data() + c, group_channels, std::isfinite(mean) ? static_cast<float>(mean) : shift[c]);
+  }
+}
+
+// Channels-last: the statistics of all groups over one block of positions, about the mean of its first rows or, where
+// that lies far from the others, about the mean that this gave: as CentredMoments.
+void block_statistics(const Problem& problem, const ChannelRows& rows, std::span<float> work,
+                      std::span<GroupStatistics> groups) {
+  const auto group_channels = static_cast<size_t>(problem.group_channels);
+  const size_t padded = padded_channels(problem);
+  const std::span<float> shift = work.first(padded), arranged = work.subspan(padded, padded);
+  const std::span<float> sums = work.subspan(2 * padded, 2 * padded);
   const auto count = static_cast<double>(rows.rows) * static_cast<double>(group_channels);
-  // About an element of each group or, where that lies far from the others, about the mean that this gave: as
-  // CentredMoments.
-  load_row_as_f32(rows.dtype, rows.x, 1, problem.channels, shift);
+  estimate_means(problem, rows, shift, sums);
   bool is_far = true;
   for (int pass = 0; pass < 2 && is_far; ++pass) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const float about = pass == 0 ? shift[g * group_channels] : static_cast<float>(groups[g].mean);
-      std::fill_n(shift + g * group_channels, group_channels, about);
+    for (size_t g = 0; pass != 0 && g < groups.size(); ++g) {
+      std::fill_n(shift.data() + g * group_channels, group_channels, static_cast<float>(groups[g].mean));
     }
-    channel_moments(rows, shift, first, second);
+    arrange_parameter(rows.dtype, shift.data(), problem.channels, arranged.data());
+    channel_moments(rows, arranged.data(), sums.data(), sums.data() + padded);
     is_far = false;
     for (size_t g = 0; g < groups.size(); ++g) {
       double sum = 0, squares = 0;
-      for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c) sum += first[c], squares += second[c];
+      for (size_t c = g * group_channels; c < (g + 1) * group_channels; ++c)
+        sum += sums[c], squares += sums[padded + c];
       groups[g] = {count, shift[g * group_channels] + sum / count, squares - sum * sum / count};
       is_far = is_far || sum * sum / count > 3 * groups[g].squares;
     }
@@ -228,8 +254,9 @@ struct ChannelsLast {
       : problem(p),
         from(positions(p.input, true)),
         to(positions(p.output, true)),
-        block(positions_of_block(p.channels)),
-        blocks((from.num_rows() + block - 1) / block) {}
+        block(positions_of_block(p.channels, from.num_rows())),
+        blocks((from.num_rows() + block - 1) / block),
+        dense(positions(p.input, true).is_contiguous() && positions(p.output, true).is_contiguous()) {}
 
   char* row(const TensorView& view, const RowOffsets& offsets, int64_t sample, int64_t position) const {
     return view.data_as<char>() + (sample * view.stride(0) + offsets.offset(position)) * problem.bytes;
@@ -249,6 +276,7 @@ struct ChannelsLast {
   RowOffsets from, to;
   int64_t block;
   int64_t blocks;
+  bool dense;  // samples of input and output
 };
 
 void gather_statistics(const ChannelsLast& layout, int64_t first_sample, int64_t last_sample,
@@ -259,12 +287,13 @@ void gather_statistics(const ChannelsLast& layout, int64_t first_sample, int64_t
   const auto row_bytes = static_cast<size_t>(problem.channels * problem.bytes);
   layout.for_each_block(first_sample, last_sample, [&](int64_t task, int64_t sample, int64_t first, int64_t rows) {
     std::vector<char> buffer(dense ? 0 : static_cast<size_t>(rows) * row_bytes);
+    std::vector<float> work(4 * padded_channels(problem));
     for (int64_t r = 0; !dense && r < rows; ++r) {
       std::memcpy(buffer.data() + static_cast<size_t>(r) * row_bytes,
                   layout.row(problem.input, layout.from, sample, first + r), row_bytes);
     }
     const char* x = dense ? layout.row(problem.input, layout.from, sample, first) : buffer.data();
-    block_statistics(problem, {problem.input.dtype(), x, rows, problem.channels, problem.channels},
+    block_statistics(problem, {problem.input.dtype(), x, rows, problem.channels, problem.channels}, work,
                      of_blocks.subspan(static_cast<size_t>(task) * groups, groups));
   });
 }
@@ -297,6 +326,19 @@ std::vector<float> channel_parameters(const ChannelsLast& layout, int64_t first_
   return arranged;
 }
 
+void write_block(const ChannelsLast& layout, const GroupRun& form, const ChannelArrays& channels, int64_t sample,
+                 int64_t first, int64_t rows) {
+  const Problem& problem = layout.problem;
+  const int64_t row_bytes = problem.channels * problem.bytes, step = layout.dense ? rows : 1;
+  for (int64_t r = first; r < first + rows; r += step) {
+    GroupRun run = form;
+    run.x = layout.row(problem.input, layout.from, sample, r);
+    run.y = layout.row(problem.output, layout.to, sample, r);
+    normalize_channels(run, {step, row_bytes, row_bytes}, channels);
+  }
+  if (form.stream) hwy::FlushStream();
+}
+
 void normalize_channels_last(const Problem& problem) {
   const ChannelsLast layout(problem);
   std::vector<GroupStatistics> of_blocks(static_cast<size_t>(problem.input.size(0) * layout.blocks) *
@@ -307,24 +349,17 @@ void normalize_channels_last(const Problem& problem) {
   const bool stream = rows_of_output.ok() && writes_past_caches(rows_of_output.value(), in_place);
   const int64_t samples = problem.input.size(0), bytes = problem.input.size_bytes() / samples;
   const int64_t step = std::max<int64_t>(1, kPassBytes / bytes);
+  const int64_t ahead = fetched_ahead(problem.input, step * problem.input.stride(0) * problem.bytes);
   for (int64_t begin = 0; begin < samples; begin += step) {
     const int64_t end = std::min(samples, begin + step);
     gather_statistics(layout, begin, end, of_blocks);
     const std::vector<float> parameters = channel_parameters(layout, begin, end, of_blocks);
+    // While samples are written, from the last-level cache, the next ones travel there.
+    const GroupRun form{problem.input.dtype(), nullptr, problem.channels,         nullptr,
+                        problem.options.silu,  stream,  end < samples ? ahead : 0};
     layout.for_each_block(begin, end, [&](int64_t, int64_t sample, int64_t first, int64_t rows) {
       const float* mean = &parameters[static_cast<size_t>(sample - begin) * 3 * padded];
-      const ChannelArrays arrays{mean, mean + padded, mean + 2 * padded};
-      for (int64_t r = first; r < first + rows; ++r) {
-        const GroupRun run{problem.input.dtype(),
-                           layout.row(problem.input, layout.from, sample, r),
-                           problem.channels,
-                           layout.row(problem.output, layout.to, sample, r),
-                           problem.options.silu,
-                           stream,
-                           0};
-        normalize_channels(run, arrays);
-      }
-      if (stream) hwy::FlushStream();
+      write_block(layout, form, {mean, mean + padded, mean + 2 * padded}, sample, first, rows);
     });
   }
 }

@@ -1,5 +1,7 @@
 #include "quincunx/kernels/norm/group_norm_kernel.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quincunx/kernels/norm/group_norm_kernel.cpp"
 #include <hwy/foreach_target.h>
@@ -30,24 +32,52 @@ GroupStatistics Statistics(DType dtype, const void* x, int64_t count) {
   return StatisticsOf(static_cast<const float*>(x), count);
 }
 
+// Rows that meet a channel's sums in registers; each is read from end to end.
+constexpr int64_t kRowsTogether = 8;
+
+// The next `rows` <= kRowsTogether rows join the sums, which are in the order of pairs.
+template <typename T, bool kWhole>
+HWY_INLINE void AddRows(const T* x, int64_t rows, int64_t row_stride, size_t count, const float* shift, float* first,
+                        float* second) {
+  const Tag d;
+  const Pair offset = LoadPair(d, shift);
+  Pair sum = LoadPair(d, first), squares = LoadPair(d, second);
+  for (int64_t r = 0; r < rows; ++r, x += row_stride) {
+    FetchAhead(x, static_cast<size_t>(PairLength()) * sizeof(T),
+               static_cast<int64_t>(sizeof(T)) * kRowsTogether * row_stride);
+    Pair v = kWhole ? LoadPair(d, x) : LoadPairTail(d, x, count);
+    // The same difference by another unit, as in MomentSums.
+    v = {hn::Sub(v.a, offset.a), hn::MulSub(v.b, hn::Set(d, 1.0f), offset.b)};
+    sum = {hn::Add(sum.a, v.a), hn::Add(sum.b, v.b)};
+    squares = {hn::MulAdd(v.a, v.a, squares.a), hn::MulAdd(v.b, v.b, squares.b)};
+  }
+  StorePair(sum, d, first);
+  StorePair(squares, d, second);
+}
+
 template <typename T>
 HWY_INLINE void ChannelMomentsOf(const ChannelRows& in, const float* shift, float* first, float* second) {
   const Tag d;
-  for (int64_t c = 0; c < in.channels; c += PairLength()) {
-    const Pair offset = LoadPairBeside<T>(d, shift + c);
-    const auto zero = hn::Zero(d);
-    Pair sum = {zero, zero}, squares = {zero, zero};
-    const T* x = static_cast<const T*>(in.x) + c;
-    const auto rest = static_cast<size_t>(in.channels - c);
-    const bool whole = in.channels - c >= PairLength();
-    for (int64_t r = 0; r < in.rows; ++r, x += in.row_stride) {
-      Pair v = whole ? LoadPair(d, x) : LoadPairTail(d, x, rest);
-      v = {hn::Sub(v.a, offset.a), hn::Sub(v.b, offset.b)};
-      sum = {hn::Add(sum.a, v.a), hn::Add(sum.b, v.b)};
-      squares = {hn::MulAdd(v.a, v.a, squares.a), hn::MulAdd(v.b, v.b, squares.b)};
+  const auto none = Pair{hn::Zero(d), hn::Zero(d)};
+  for (int64_t c = 0; c < in.channels; c += PairLength()) StorePair(none, d, first + c), StorePair(none, d, second + c);
+  const int64_t whole = in.channels - in.channels % PairLength();
+  const auto rest = static_cast<size_t>(in.channels - whole);
+  const T* x = static_cast<const T*>(in.x);
+  for (int64_t r = 0; r < in.rows; r += kRowsTogether, x += kRowsTogether * in.row_stride) {
+    const int64_t rows = std::min(kRowsTogether, in.rows - r);
+    for (int64_t c = 0; c < whole; c += PairLength()) {
+      if (HWY_LIKELY(rows == kRowsTogether)) {
+        AddRows<T, true>(x + c, kRowsTogether, in.row_stride, 0, shift + c, first + c, second + c);
+      } else {
+        AddRows<T, true>(x + c, rows, in.row_stride, 0, shift + c, first + c, second + c);
+      }
     }
-    StorePairBeside<T>(sum, d, first + c);
-    StorePairBeside<T>(squares, d, second + c);
+    if (rest == 0) continue;
+    AddRows<T, false>(x + whole, rows, in.row_stride, rest, shift + whole, first + whole, second + whole);
+  }
+  for (int64_t c = 0; kPairsAreInterleaved<T> && c < in.channels; c += PairLength()) {
+    StorePairBeside<T>(LoadPair(d, first + c), d, first + c);
+    StorePairBeside<T>(LoadPair(d, second + c), d, second + c);
   }
 }
 void ChannelMoments(const ChannelRows& in, const float* shift, float* first, float* second) {
@@ -60,11 +90,15 @@ struct AffinePairs {
   Pair mean, scale, bias;
 };
 
+// Of half precision the mean is zero: it has joined the bias, which saves an operation a vector.
+template <typename T>
+inline constexpr bool kMeanInBias = sizeof(T) < sizeof(float);
+
 template <bool kSilu, typename T>
 HWY_INLINE Pair AffineOf(Pair v, const AffinePairs& by) {
   const Tag d;
-  v = {hn::MulAdd(hn::Sub(v.a, by.mean.a), by.scale.a, by.bias.a),
-       hn::MulAdd(hn::Sub(v.b, by.mean.b), by.scale.b, by.bias.b)};
+  if constexpr (!kMeanInBias<T>) v = {hn::Sub(v.a, by.mean.a), hn::Sub(v.b, by.mean.b)};
+  v = {hn::MulAdd(v.a, by.scale.a, by.bias.a), hn::MulAdd(v.b, by.scale.b, by.bias.b)};
   if constexpr (!kSilu) return v;
   if constexpr (HasRoughMath<T>(Tag())) return RoughSilu(d, v);
   return {Silu(d, v.a), Silu(d, v.b)};
@@ -94,28 +128,38 @@ HWY_INLINE void NormalizeOne(const GroupRun& run, const ChannelAffine& channel) 
   const AffinePairs same = {{mean, mean}, {scale, scale}, {bias, bias}};
   Affine<kSilu, T>(run, [same](int64_t) HWY_ATTR { return same; });
 }
-// Of channels side by side.
+// Of channels side by side, row by row.
 template <bool kSilu, typename T>
-HWY_INLINE void NormalizeEach(const GroupRun& run, const ChannelArrays& channels) {
+HWY_INLINE void NormalizeEach(GroupRun run, const RowSteps& steps, const ChannelArrays& channels) {
   const Tag d;
-  Affine<kSilu, T>(run, [d, channels](int64_t i) HWY_ATTR {
-    return AffinePairs{LoadPair(d, channels.mean + i), LoadPair(d, channels.scale + i), LoadPair(d, channels.bias + i)};
-  });
+  for (int64_t r = 0; r < steps.rows; ++r) {
+    Affine<kSilu, T>(run, [d, channels](int64_t i) HWY_ATTR {
+      return AffinePairs{LoadPair(d, channels.mean + i), LoadPair(d, channels.scale + i),
+                         LoadPair(d, channels.bias + i)};
+    });
+    run.x = static_cast<const char*>(run.x) + steps.x_bytes;
+    run.y = static_cast<char*>(run.y) + steps.y_bytes;
+  }
 }
 
-#define QX_BY_DTYPE(name, of, Parameters)                                                      \
-  template <bool kSilu>                                                                        \
-  HWY_INLINE void name##WithSilu(const GroupRun& run, const Parameters& parameters) {          \
-    if (run.dtype == DType::kBFloat16) return of<kSilu, BFloat16>(run, parameters);            \
-    if (run.dtype == DType::kFloat16) return of<kSilu, Float16>(run, parameters);              \
-    of<kSilu, float>(run, parameters);                                                         \
-  }                                                                                            \
-  void name(const GroupRun& run, const Parameters& parameters) {                               \
-    run.silu ? name##WithSilu<true>(run, parameters) : name##WithSilu<false>(run, parameters); \
-  }
-QX_BY_DTYPE(Run, NormalizeOne, ChannelAffine)
-QX_BY_DTYPE(Channels, NormalizeEach, ChannelArrays)
-#undef QX_BY_DTYPE
+template <typename T>
+HWY_INLINE void RunOf(const GroupRun& run, const ChannelAffine& channel) {
+  run.silu ? NormalizeOne<true, T>(run, channel) : NormalizeOne<false, T>(run, channel);
+}
+void Run(const GroupRun& run, const ChannelAffine& channel) {
+  if (run.dtype == DType::kBFloat16) return RunOf<BFloat16>(run, channel);
+  if (run.dtype == DType::kFloat16) return RunOf<Float16>(run, channel);
+  RunOf<float>(run, channel);
+}
+template <typename T>
+HWY_INLINE void ChannelsOf(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels) {
+  run.silu ? NormalizeEach<true, T>(run, steps, channels) : NormalizeEach<false, T>(run, steps, channels);
+}
+void Channels(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels) {
+  if (run.dtype == DType::kBFloat16) return ChannelsOf<BFloat16>(run, steps, channels);
+  if (run.dtype == DType::kFloat16) return ChannelsOf<Float16>(run, steps, channels);
+  ChannelsOf<float>(run, steps, channels);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qx::kernels
@@ -136,8 +180,8 @@ void channel_moments(const ChannelRows& rows, const float* shift, float* first, 
   HWY_DYNAMIC_DISPATCH(ChannelMoments)(rows, shift, first, second);
 }
 void normalize_run(const GroupRun& run, const ChannelAffine& channel) { HWY_DYNAMIC_DISPATCH(Run)(run, channel); }
-void normalize_channels(const GroupRun& run, const ChannelArrays& channels) {
-  HWY_DYNAMIC_DISPATCH(Channels)(run, channels);
+void normalize_channels(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels) {
+  HWY_DYNAMIC_DISPATCH(Channels)(run, steps, channels);
 }
 
 }  // namespace qx::kernels

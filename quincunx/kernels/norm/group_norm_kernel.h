@@ -22,8 +22,14 @@ struct GroupRun {
 GroupStatistics run_statistics(DType dtype, const void* x, int64_t count);
 // One channel's elements.
 void normalize_run(const GroupRun& run, const ChannelAffine& channel);
-// Elements of neighbouring channels; the arrays are in the order of arrange_parameter (norm_kernel.h).
-void normalize_channels(const GroupRun& run, const ChannelArrays& channels);
+// Rows of neighbouring channels; x, count and y of `run` are those of the first one. The arrays are in the order of
+// arrange_parameter (norm_kernel.h).
+struct RowSteps {
+  int64_t rows;
+  int64_t x_bytes;  // from a row of x to the next
+  int64_t y_bytes;
+};
+void normalize_channels(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels);
 
 // Of rows of `channels` elements, row_stride elements apart, for each channel: the sums of x - shift and of its square.
 struct ChannelRows {
@@ -33,7 +39,7 @@ struct ChannelRows {
   int64_t row_stride;
   int64_t channels;
 };
-// The arrays have room for a multiple of 64 elements.
+// The arrays have room for a multiple of 64 elements; `shift` is in the order of arrange_parameter.
 void channel_moments(const ChannelRows& rows, const float* shift, float* first, float* second);
 
 }  // namespace qx::kernels

@@ -107,6 +107,31 @@ TEST(GroupNorm, KeepsItsAccuracyFarFromZero) {
   });
 }
 
+TEST(GroupNorm, KeepsItsAccuracyWhereTheFirstPositionsLieFarFromTheOthers) {
+  const Sizes s{1, 20, 30, 40, 2};
+  std::vector<float> x = normal_values(count_of(s), 8), last(x.size()), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] += i % 1200 < 8 ? 300.0f : 0.0f;
+  const std::vector<double> expected = reference(s, x, std::vector<float>(20, 1), std::vector<float>(20, 0), false);
+  for (size_t i = 0; i < x.size(); ++i) last[last_index(s, i)] = x[i];
+  for_each_dispatch_target([&] {
+    const TensorView in = strided_view(last.data(), DType::kFloat32, shape_of(s), last_strides(s));
+    ASSERT_TRUE(
+        group_norm(in, {.num_groups = 2}, strided_view(y.data(), DType::kFloat32, shape_of(s), last_strides(s))).ok());
+    for (size_t i = 0; i < x.size(); ++i) expect_close(y[last_index(s, i)], expected[i]);
+  });
+}
+
+TEST(GroupNorm, TakesEqualNumbersWhoseSumIsInfinite) {
+  const Sizes s{1, 4, 1, 9, 2};
+  for_each_dispatch_target([&] {
+    std::vector<float> x(36, 3e38f), y(x.size(), 99);
+    const TensorView in = strided_view(x.data(), DType::kFloat32, shape_of(s), last_strides(s));
+    ASSERT_TRUE(
+        group_norm(in, {.num_groups = 2}, strided_view(y.data(), DType::kFloat32, shape_of(s), last_strides(s))).ok());
+    EXPECT_EQ(y, std::vector<float>(36, 0));
+  });
+}
+
 TEST(GroupNorm, ReadsAndWritesHalfPrecisionInBothLayouts) {
   const Sizes s{2, 12, 6, 7, 3};
   for_each_dispatch_target([&] {

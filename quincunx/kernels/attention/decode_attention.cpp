@@ -214,7 +214,7 @@ class Decode {
     rows.collect(tensor, CacheRows(tensor, table_, task.batch, task.key_head), task.first, task.count, is_copied_);
   }
 
-  void attend(const Task& task, const RunRows& keys, const RunRows& values, DecodeRun& run, float* workspace) const {
+  void attend(const Task& task, const RunRows& keys, const RunRows& values, DecodeRun run, float* workspace) const {
     const auto [batch, key_head, split, first_row, first_key, count] = task;
     int64_t visible[kDecodeQueryRows];
     run.num_queries = std::min(kDecodeQueryRows, num_rows_ - first_row);

@@ -42,7 +42,7 @@ void Group::make_offers(int rank) {
     if (offset) {
       offer = {arena->address(), *offset};
     } else {
-      const int64_t least = peer_memory_bytes(exchange.operation(), stream);
+      const int64_t least = peer_memory_bytes(exchange.operation(), stream, Group::size());
       if (size < least || !engine_.may_read_memory(world_rank(rank))) continue;
       offer.arena.pid = getpid();
       offer.offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes.data()));

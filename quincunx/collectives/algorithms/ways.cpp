@@ -16,13 +16,13 @@ struct PeerMemoryLimit {
   Operation operation;
   int64_t num_bytes;
 };
-// Moves in one direction, once they miss the caches. Elsewhere both ranks are busy copying, or reduce what they read:
-// pieces that stay in a cache between the two copies of a ring are faster at every size.
+// One rank that fills a ring for each of the others takes as long as they together; readers are as many as there are.
+// Elsewhere as many fill rings as empty them, at the same time and without the system's table of pages.
 constexpr PeerMemoryLimit kPeerMemoryLimits[] = {
     {Operation::kBroadcast, 1 << 20},
-    {Operation::kGather, 2 << 20},
     {Operation::kScatter, 2 << 20},
 };
+constexpr int kFewestReadersOfMemory = 2;
 
 }  // namespace
 
@@ -51,9 +51,10 @@ bool takes_two_levels(const Call& call, const HostLayout& layout, bool with_tree
   return with_tree || largest * dtype_size_bytes(call.dtype) > kInlineBytes;
 }
 
-int64_t peer_memory_bytes(Operation operation, uint8_t stream) {
+int64_t peer_memory_bytes(Operation operation, uint8_t stream, int num_ranks) {
   const int64_t forced = forced_ways().peer_memory_bytes[stream].load(std::memory_order_relaxed);
   if (forced >= 0) return forced;
+  if (num_ranks - 1 < kFewestReadersOfMemory) return kNeverBytes;
   for (const PeerMemoryLimit& limit : kPeerMemoryLimits) {
     if (limit.operation == operation) return limit.num_bytes;
   }

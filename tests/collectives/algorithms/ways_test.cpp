@@ -9,13 +9,16 @@ namespace {
 
 using namespace testing;
 
-TEST(Ways, LargeMovesFromOneRankAreTheSystems) {
-  EXPECT_EQ(peer_memory_bytes(Operation::kBroadcast, 0), 1 << 20);
-  EXPECT_EQ(peer_memory_bytes(Operation::kGather, 0), 2 << 20);
+TEST(Ways, LargeMovesFromOneRankToManyAreTheSystems) {
+  EXPECT_EQ(peer_memory_bytes(Operation::kBroadcast, 0, 3), 1 << 20);
+  EXPECT_EQ(peer_memory_bytes(Operation::kScatter, 0, 8), 2 << 20);
+  for (const Operation operation : {Operation::kBroadcast, Operation::kScatter}) {
+    EXPECT_EQ(peer_memory_bytes(operation, 0, 2), kNeverBytes) << operation_name(operation);
+  }
   for (const Operation operation : {Operation::kAllReduce, Operation::kReduce, Operation::kReduceScatter,
-                                    Operation::kAllGather, Operation::kAllToAll}) {
-    EXPECT_EQ(peer_memory_bytes(operation, 0), kNeverBytes) << operation_name(operation);
-    EXPECT_EQ(peer_memory_bytes(operation, 1), kNeverBytes) << operation_name(operation);
+                                    Operation::kAllGather, Operation::kAllToAll, Operation::kGather}) {
+    EXPECT_EQ(peer_memory_bytes(operation, 0, 8), kNeverBytes) << operation_name(operation);
+    EXPECT_EQ(peer_memory_bytes(operation, 1, 8), kNeverBytes) << operation_name(operation);
   }
   EXPECT_EQ(largest_flat_group(), 8);
 }

@@ -201,6 +201,7 @@ void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
   if (!failure_.ok()) return;
   const bool aborted = status.code() == StatusCode::kAborted;
   cause_ = status;
+  cause_sequence_ = sequence;
   failure_ = {aborted ? StatusCode::kAborted : StatusCode::kFailedPrecondition,
               "group '" + name_ + "' takes no further operations: " + status.message()};
   if (tell_peers) tell_failure(-1, status, rank_, sequence);
@@ -217,7 +218,9 @@ void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
 }
 
 void Group::on_fail(int rank, const FrameHeader& header, std::span<const std::byte> payload) {
-  if (!failure_.ok() || later_failure_) return;
+  // What comes earlier counts, whatever was told of later operations before.
+  const bool is_known = later_failure_ && header.sequence >= later_failure_->sequence && header.sequence > 0;
+  if (!failure_.ok() || is_known) return;
   const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
   const auto given = static_cast<StatusCode>(header.status_code);
   const StatusCode code = given == StatusCode::kOk ? StatusCode::kInternal : given;

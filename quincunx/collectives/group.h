@@ -174,6 +174,7 @@ class Group {
   PointToPoint point_to_point_;
   Status failure_;
   Status cause_;                      // of the failure, as it was told to the operations
+  uint64_t cause_sequence_ = 0;       // of the collective that failed; 0: of none
   std::optional<HostLayout> layout_;  // once the first operation has been compared
   bool uses_tree_;
   CallTree tree_;

@@ -92,15 +92,17 @@ bool Group::all_answered() const {
 
 void Group::answer_probe(int rank) {
   if (!cause_.ok()) {
-    // It was told to those that were connected then: who asks was not.
+    // It was told to those that were connected then: who asks may not have been.
     FrameHeader told;
     told.kind = FrameKind::kFail;
     told.group = id_;
     told.status_code = static_cast<uint8_t>(cause_.code());
     told.root_or_tag = rank_;
+    told.sequence = cause_sequence_;
     const std::string text = cause_.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
-    return engine_.post(world_rank(rank), told, std::as_bytes(std::span(text)));
+    engine_.post(world_rank(rank), told, std::as_bytes(std::span(text)));
   }
+  // After a failure too: who asks may be in an operation before the one that has failed here.
   const Member& own = members_state_[static_cast<size_t>(rank_)];
   FrameHeader header;
   header.kind = FrameKind::kProbeAnswer;
@@ -135,13 +137,15 @@ std::string Group::state_of(int rank) const {
   if (is_lost(rank) || engine_.peer_state(world_rank(rank)) != Engine::PeerState::kUp) return describe_peer(rank);
   const std::string name = "rank " + std::to_string(rank);
   const Member& member = members_state_[static_cast<size_t>(rank)];
-  const std::string silence = member.asked && !member.answered ? ", does not answer" : "";
+  std::string silence = member.asked && !member.answered ? ", does not answer" : "";
+  const std::string& connecting = engine_.peer_text(world_rank(rank));
+  if (!engine_.has_link(world_rank(rank)) && !connecting.empty()) silence += ", " + connecting;
   if (begun_ || (!uses_tree() && announced_ && entry(rank, current_sequence_).present)) {
     return name + " (entered, " + std::to_string(queue_.front().exchange().missing_from(rank)) + " bytes to come, " +
            std::to_string(queue_.front().exchange().unsent_to(rank)) + " to go" + silence + ")";
   }
   if (!member.entered_any)
-    return name + (silence.empty() ? " (connected, has entered no operation)" : " (does not answer)");
+    return name + " (" + (silence.empty() ? "connected, has entered no operation" : silence.substr(2)) + ")";
   return name + " (not entered" + silence + "; its last was " + std::string(operation_name(member.last_operation)) +
          " #" + std::to_string(member.last_sequence) + ")";
 }
@@ -157,7 +161,8 @@ std::string Group::waiting_for() const {
       const Member& member = members_state_[static_cast<size_t>(r)];
       const bool is_silent = begun_ && member.asked && !member.answered;
       // Before all are connected nobody announces anything: only connections tell who is late.
-      const bool is_late = entered_too ? needs(r) : !up || (announced_ && !entered) || is_silent;
+      // Who has left after entering has done its part.
+      const bool is_late = entered_too ? needs(r) : (announced_ ? !entered : !up) || is_silent;
       if (is_late) late.push_back(r);
     }
     if (!late.empty()) break;

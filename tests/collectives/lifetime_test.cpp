@@ -133,6 +133,40 @@ TEST_P(Lifetime, NamesOfSplitsAreNotMixedUpWithTheirMembers) {
   });
 }
 
+// Two hosts. Whoever opens a link asks for an address along the tree, whose inner ranks are those that leave.
+TEST(Leaving, DoesNotKeepTheOthersFromFindingEachOther) {
+  constexpr int kRanks = 8, kHosts = 2;
+  const std::vector<int> stay = {3, 5, 6};
+  const Arrivals ready;
+  run_processes({kRanks}, [&](const Job& job, int rank) {
+    Options options = options_of(job, rank);
+    options.host_id = "host " + std::to_string(rank * kHosts / kRanks);
+    auto store = FileStore::open(job.directory);
+    require_ok(store.status());
+    auto group = Communicator::create(options, *store);
+    require_ok(group.status());
+    require_ok((*group)->wait_ready(milliseconds(20000)));
+    ready.arrive();
+    ready.wait_for(kRanks);
+    if (std::find(stay.begin(), stay.end(), rank) == stay.end()) return;
+    std::vector<WorkPtr> works;
+    std::vector<std::vector<int32_t>> got(kRanks, std::vector<int32_t>(1, -1));
+    std::vector<int32_t> own(1, rank);
+    for (const int other : stay) {
+      if (other == rank) continue;
+      works.push_back((*group)->send(buffer_of(own, DType::kInt32), other, 0, milliseconds(8000)));
+      works.push_back(
+          (*group)->recv(buffer_of(got[static_cast<size_t>(other)], DType::kInt32), other, 0, milliseconds(8000)));
+    }
+    for (const WorkPtr& work : works) require_ok(work->wait());
+    for (const int other : stay) {
+      if (other != rank) require(got[static_cast<size_t>(other)][0] == other, "wrong data");
+    }
+    ready.arrive();
+    ready.wait_for(kRanks + static_cast<int>(stay.size()));
+  });
+}
+
 // A connection that cannot be accepted for want of a descriptor must not keep a thread busy.
 TEST_P(Lifetime, WithoutDescriptorsItWaitsQuietly) {
   run_processes(job(2), [](const Job& job, int rank) {

@@ -56,6 +56,8 @@ class Mesh {
   Status bind_doors();
   TreeOptions tree_options() const;
   bool is_root() const;
+  // By others, so that this rank is not to leave yet.
+  bool is_needed() const;
   void fail(const Status& status);
 
   // mesh_loop.cpp: the loop's thread
@@ -127,6 +129,7 @@ class Mesh {
   std::unique_ptr<TreeDriver> tree_;
   std::unique_ptr<PeerLinks> links_;
   std::vector<int> to_resolve_;
+  bool all_share_memory_ = false;  // nobody needs the tree to find another
   Clock::time_point leaves_at_{};
   Clock::time_point next_look_{};  // at progress and deadlines
   std::unique_ptr<std::thread> loop_thread_;

@@ -31,7 +31,8 @@ constexpr milliseconds kUrgent{1000};
 // The look at deadlines while operations run, and otherwise.
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
-// How long a rank that is done waits for those that are still to come.
+// How long a rank that is done waits for those that need it: before all are there, to come together; afterwards, those
+// below it, to find each other. At the end of a job they leave before it.
 constexpr milliseconds kLeavePatience{800};
 // Spinning longer than a wake-up takes gains nothing: about 30 us on the 2-core machine of development.
 constexpr std::chrono::microseconds kSpin{30};
@@ -101,6 +102,7 @@ Mesh::Clock::time_point Mesh::next_timer() {
   Clock::time_point next = std::min({next_look_, front_door_->next_timer(), links_->next_timer()});
   if (exchange_) next = std::min(next, exchange_->next_timer());
   if (tree_) next = std::min(next, tree_->next_timer());
+  if (leave_ && !has_left_) next = std::min(next, leaves_at_);
   return next;
 }
 
@@ -122,13 +124,8 @@ void Mesh::after_events(Clock::time_point now) {
     next_look_ = now + (is_busy || engine_->has_active_operations() ? kBusyTick : kIdleTick);
   }
   if (!leave_ || has_left_) return;
-  // A rank may be done before the last one has come: the others may still need it to come together.
   if (leaves_at_ == Clock::time_point{}) leaves_at_ = now + kLeavePatience;
-  {
-    const std::lock_guard lock(mutex_);
-    const bool is_needed = !tree_ || !tree_->node().is_leaf();
-    if (phase_ == Phase::kConnecting && is_needed && now < leaves_at_) return;
-  }
+  if (now < leaves_at_ && is_needed()) return;
   if (tree_) {
     tree_->leave();
     if (!tree_->is_drained()) return;
@@ -136,6 +133,13 @@ void Mesh::after_events(Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   has_left_ = true;
   changed_.notify_all();
+}
+
+// A rank may be done before the last one has come, and before others have opened the links that they need.
+bool Mesh::is_needed() const {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kConnecting) return !tree_ || !tree_->node().is_leaf();
+  return phase_ == Phase::kReady && !all_share_memory_ && tree_->node().has_children();
 }
 
 void Mesh::join_host(const std::string& identity) {
@@ -221,7 +225,8 @@ void Mesh::on_ready() {
   const HostMemory* memory = links_->memory();
   const int num_local = memory != nullptr ? memory->num_joined() : 1;
   if (exchange_) exchange_->stop_serving();
-  if (num_local == options_.world_size)
+  all_share_memory_ = num_local == options_.world_size;
+  if (all_share_memory_)
     front_door_->close();
   else
     static_cast<void>(front_door_->open_all());

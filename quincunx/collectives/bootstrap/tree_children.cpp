@@ -109,7 +109,7 @@ void TreeNode::State::welcome(Connection& child, HelloMessage& hello) {
   child.claimed_before = std::move(child.subtree);
   child.subtree = std::move(hello.subtree);
   send(child.id, WelcomeMessage{options.rank, ready, dead});
-  if (ready && !successors.empty()) send(child.id, SuccessorsMessage{successors});
+  if (ready && !succession.successors.empty()) send(child.id, succession);
   if (ready) send(child.id, CompleteMessage{depth});
   if (!ready && knows_missing) send(child.id, ProgressMessage{missing, missing_text});
 }

@@ -72,7 +72,8 @@ void TreeNode::State::on_host_bound(bool won, Time now) {
 std::vector<int> TreeNode::State::root_order() const {
   std::vector<int> order;
   const auto consider = [&](int rank) {
-    if (!dead.contains(rank) && !left.contains(rank)) order.push_back(rank);
+    const bool is_known = std::find(order.begin(), order.end(), rank) != order.end();
+    if (!is_known && !dead.contains(rank) && !left.contains(rank)) order.push_back(rank);
   };
   const auto rank_of = [&](int index) { return root_rank(index, options.world_size, options.num_roots); };
   if (root >= 0) {
@@ -95,7 +96,7 @@ std::vector<int> TreeNode::State::root_order() const {
     if (order.size() == 1 && climb.num_failures == 0) return order;
   }
   const bool has_root = !order.empty();
-  for (const RedirectMessage& successor : successors) {
+  for (const RedirectMessage& successor : succession.successors) {
     if (successor.rank != options.rank) {
       consider(successor.rank);
       continue;
@@ -124,6 +125,7 @@ void TreeNode::State::pick_root(Time now) {
     others -= dead;
     others -= left;
     if (dead.contains(0)) expect_back(others, now);
+    choose_successors();
     return;
   }
   const size_t choice = which_root(order.size(), now);

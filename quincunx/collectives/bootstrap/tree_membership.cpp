@@ -55,6 +55,7 @@ Status TreeNode::State::claim(Connection& child, const RankSet& ranks, Time now)
   }
   child.subtree |= ranks;
   child.claimed_before.clear();
+  choose_successors();
   if (fresh.empty()) return ok_status();
   subtree |= fresh;
   left -= fresh;
@@ -97,28 +98,48 @@ void TreeNode::State::complete(int own_depth) {
   missing.clear();
   knows_missing = true;
   send_to_children(CompleteMessage{own_depth});
-  if (root == 0) choose_successors();
+  choose_successors();
 }
 
-// Leaders that are children of the top: they see its death themselves.
+// The top, and leaders that are its children: they see its death, or its leaving, themselves.
 void TreeNode::State::choose_successors() {
-  for (const auto& connection : connections) {
-    if (connection->link != Link::kChild || connection->endpoints.empty()) continue;
-    if (successors.size() == kNumSuccessors) break;
-    successors.push_back({connection->rank, connection->endpoints});
+  if (!ready || !is_top()) return;
+  SuccessorsMessage chosen{{{options.rank, options.endpoints}}, {}};
+  std::vector<RedirectMessage>& order = chosen.successors;
+  const auto choose = [&](const Connection& child) {
+    const bool is_known = std::ranges::any_of(order, [&](const auto& one) { return one.rank == child.rank; });
+    if (child.link != Link::kChild || child.endpoints.empty() || order.size() > kNumSuccessors || is_known) return;
+    order.push_back({child.rank, child.endpoints});
+  };
+  // Those that were chosen before keep their place.
+  for (const RedirectMessage& before : succession.successors) {
+    for (const auto& connection : connections) {
+      if (connection->rank == before.rank) choose(*connection);
+    }
   }
-  if (successors.empty()) return;
-  send_to_children(SuccessorsMessage{successors});
+  for (const auto& connection : connections) choose(*connection);
+  for (int i = 0; i < options.num_roots; ++i) {
+    const int rank = root_rank(i, options.world_size, options.num_roots);
+    if (left.contains(rank)) chosen.left_roots.insert(rank);
+  }
+  const auto is_same = [](const RedirectMessage& a, const RedirectMessage& b) { return a.rank == b.rank; };
+  const bool is_news =
+      !std::ranges::equal(order, succession.successors, is_same) || !(chosen.left_roots == succession.left_roots);
+  if (!is_news) return;
+  succession = std::move(chosen);
+  send_to_children(succession);
 }
 
 Status TreeNode::State::on(Connection& from, SuccessorsMessage& message, Time) {
-  for (RedirectMessage& successor : message.successors) {
+  for (const RedirectMessage& successor : message.successors) {
     Root& known = root_of(successor.rank);
     known.endpoints = successor.endpoints;
     known.asked = true;
   }
-  successors = std::move(message.successors);
-  flood(SuccessorsMessage{successors}, from.id);
+  succession = std::move(message);
+  left |= succession.left_roots;
+  left.erase(options.rank);
+  flood(succession, from.id);
   return ok_status();
 }
 
@@ -135,6 +156,7 @@ Status TreeNode::State::on(Connection& from, DetachedMessage& message, Time now)
   from.subtree -= message.moved;
   from.subtree -= message.left;
   detach(message.moved, message.left, now);
+  choose_successors();
   return ok_status();
 }
 
@@ -155,8 +177,8 @@ void TreeNode::State::detach(const RankSet& moved, const RankSet& gone_ranks, Ti
 
 // The top counts those whose parent has died: where a whole host has fallen, nobody else is left to see it.
 void TreeNode::State::expect_back(const RankSet& ranks, Time now) {
-  const bool is_successor = std::any_of(successors.begin(), successors.end(),
-                                        [&](const auto& successor) { return successor.rank == options.rank; });
+  const bool is_successor =
+      std::ranges::any_of(succession.successors, [&](const auto& successor) { return successor.rank == options.rank; });
   if (!is_top() || (root < 0 && !is_successor) || ranks.empty()) return;
   orphans.push_back({ranks, now + scaled(kOrphanTime)});
 }
@@ -193,6 +215,7 @@ void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::
     RankSet below = lost.subtree;
     below.erase(lost.rank);
     detach(below, said_goodbye ? rank : RankSet(), now);
+    choose_successors();
   }
   // Before all are there too: what this node knows of the death must be heard above.
   if (lost.link == Link::kParent && !failed) begin_climb(now, said_goodbye ? kOrphanDelay : milliseconds(0));

@@ -183,6 +183,7 @@ bool take(In&, int, GoodbyeMessage&) { return true; }
 void put(Out& out, const SuccessorsMessage& m) {
   put_varint(out, m.successors.size());
   for (const RedirectMessage& successor : m.successors) put(out, successor);
+  m.left_roots.encode(out);
 }
 
 bool take(In& in, int world_size, SuccessorsMessage& m) {
@@ -190,7 +191,8 @@ bool take(In& in, int world_size, SuccessorsMessage& m) {
   if (!take_number(in, kMaxSuccessors, count)) return false;
   m.successors.resize(count);
   return std::all_of(m.successors.begin(), m.successors.end(),
-                     [&](RedirectMessage& successor) { return take(in, world_size, successor); });
+                     [&](RedirectMessage& successor) { return take(in, world_size, successor); }) &&
+         take_set(in, world_size, m.left_roots);
 }
 
 void put(Out& out, const QueryMessage& m) {

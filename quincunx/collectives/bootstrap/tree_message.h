@@ -106,9 +106,10 @@ struct ResolvedMessage {
   std::vector<std::byte> record;  // the text of the error, where there is one
 };
 struct GoodbyeMessage {};
-// Down, once complete: who takes the top's place after its death, best first.
+// Down, once complete: the top, and who takes its place when it has died or left, best first; and roots that have left.
 struct SuccessorsMessage {
   std::vector<RedirectMessage> successors;
+  RankSet left_roots;
 };
 // To all, each answers once to where it came from.
 struct QueryMessage {

@@ -315,12 +315,15 @@ TreeProgress TreeNode::progress() const { return state_->progress(); }
 const TreeOptions& TreeNode::options() const { return state_->options; }
 bool TreeNode::is_ready() const { return state_->ready; }
 
-bool TreeNode::is_leaf() const {
+bool TreeNode::is_leaf() const { return state_->parent != 0 && !has_children(); }
+
+bool TreeNode::has_children() const {
   const auto is_child = [](const auto& connection) {
     return connection->link == State::Link::kChild || connection->link == State::Link::kWelcomed;
   };
-  return state_->parent != 0 && std::none_of(state_->connections.begin(), state_->connections.end(), is_child);
+  return std::any_of(state_->connections.begin(), state_->connections.end(), is_child);
 }
+
 const RankSet& TreeNode::dead() const { return state_->dead; }
 const TreeNode::Statistics& TreeNode::statistics() const { return state_->statistics; }
 

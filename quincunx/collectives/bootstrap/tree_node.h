@@ -143,6 +143,7 @@ class TreeNode {
   bool is_ready() const;
   // It has a parent and no children: before all are there too, the others come together without it.
   bool is_leaf() const;
+  bool has_children() const;
   // Ranks known to have died.
   const RankSet& dead() const;
   struct Statistics {

@@ -151,6 +151,7 @@ struct TreeNode::State {
   void flush_joined(Time now);
   void complete(int depth);
   void complete_if_all_came();
+  // Of the top, once all have come: tells the others whenever they change.
   void choose_successors();
   void lose_neighbour(TreeConnection id, bool has_left, std::string_view reason, Time now);
   void detach(const RankSet& moved, const RankSet& gone_ranks, Time now);
@@ -230,7 +231,7 @@ struct TreeNode::State {
   RankSet missing;
   std::string missing_text;
   Time progress_due = Time::max();
-  std::vector<RedirectMessage> successors;
+  SuccessorsMessage succession;
 
   std::unordered_map<int, std::vector<std::byte>> records;
   std::vector<Resolving> resolving;

@@ -50,7 +50,7 @@ std::vector<TreeMessage> examples() {
           ResolveMessage{1, 2, 3},
           ResolvedMessage{1, 2, 3, StatusCode::kUnavailable, bytes_of("rank 2 has died")},
           GoodbyeMessage{},
-          SuccessorsMessage{{{1, {"10.0.0.1:1"}}, {2, {"10.0.0.2:1", "10.1.0.2:1"}}}},
+          SuccessorsMessage{{{1, {"10.0.0.1:1"}}, {2, {"10.0.0.2:1", "10.1.0.2:1"}}}, {0}},
           QueryMessage{1, 5, 1000, bytes_of("who")},
           AnswersMessage{1, 5, {{bytes_of("a"), {0}}, {bytes_of(""), RankSet::range(1, 90)}}}};
 }

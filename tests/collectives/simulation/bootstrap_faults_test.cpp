@@ -238,63 +238,6 @@ TEST(BootstrapFaults, OrphansFindAnotherParent) {
   }
 }
 
-TEST(BootstrapFaults, AGoodbyeIsNoDeath) {
-  const Shape shape{30, 5, 1};
-  const auto simulation = run(shape, {}, 2);
-  for (const int leaver : {0, 7, 13, 14}) {
-    simulation->with_node(leaver, [](TreeNode& node, TreeNode::Time now) { node.leave(now); });
-    simulation->kill(leaver);
-    simulation->run_for(2);
-  }
-  Status status;
-  bool found = false;
-  simulation->set_listener([&](int, TreeAction& action) {
-    if (action.kind != TreeAction::Kind::kResolved) return;
-    found = found || action.rank == 29;
-    if (action.rank == 13) status = action.status;
-  });
-  simulation->with_node(3, [](TreeNode& node, TreeNode::Time now) {
-    node.resolve(29, now);
-    node.resolve(13, now);
-  });
-  simulation->run_for(2);
-  EXPECT_TRUE(found) << "those who stay still find each other";
-  EXPECT_EQ(status.message(), "rank 13 has left");
-  for (int rank = 0; rank < 30; ++rank) EXPECT_TRUE(simulation->outcome(rank).died.empty()) << rank;
-}
-
-TEST(BootstrapFaults, TheOthersComeTogetherWithoutThoseWhoHaveLeft) {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
-    BootstrapScenario scenario;
-    scenario.num_ranks = 60;
-    scenario.ranks_per_host = 11;
-    scenario.num_roots = 2;
-    scenario.seed = seed;
-    scenario.timeout_s = 20;
-    scenario.faults = {*parse_fault("59@late:10")};
-    auto made = BootstrapSimulation::create(scenario);
-    ASSERT_TRUE(made.ok()) << made.status();
-    const auto simulation = std::move(*made);
-    std::mt19937 random(static_cast<unsigned>(seed));
-    RankSet leavers;
-    while (leavers.count() < 7) leavers.insert(1 + static_cast<int>(random() % 58));
-    for (const RankSet::Range& range : leavers.ranges()) {
-      for (int leaver = range.begin; leaver < range.end; ++leaver) {
-        simulation->run_for(1);
-        simulation->with_node(leaver, [](TreeNode& node, TreeNode::Time now) { node.leave(now); });
-        simulation->kill(leaver);
-      }
-    }
-    simulation->run();
-    for (int rank = 0; rank < scenario.num_ranks; ++rank) {
-      const RankOutcome& outcome = simulation->outcome(rank);
-      if (leavers.contains(rank)) continue;
-      ASSERT_GE(outcome.ready_s, 10) << "rank " << rank << ", seed " << seed << ": " << outcome.failure;
-      ASSERT_TRUE(outcome.died.empty()) << "rank " << rank << ", seed " << seed;
-    }
-  }
-}
-
 TEST(BootstrapFaults, ALateRootIsWaitedFor) {
   for (const Shape& shape : kShapes) {
     const auto simulation = run(shape, {"0@late:5"}, 1);

@@ -56,6 +56,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void flush();
   bool has_unsent() const { return !outgoing_.empty(); }
   bool is_open() const { return state_ == State::kOpen; }
+  // A unix socket.
+  bool is_local() const { return is_local_; }
   // Of an accepted connection, once its first byte has come.
   Purpose purpose() const { return purpose_; }
   // Proven, once the stream is open over TCP.

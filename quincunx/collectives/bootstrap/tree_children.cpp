@@ -93,8 +93,7 @@ ParentTable& TreeNode::State::table_for(TreeRole child_role) {
     const int child_roots = static_cast<int>(std::min<int64_t>(
         limits.root_child_roots,
         std::max<int64_t>(0, int64_t{options.num_roots} - 1 - limits.root_child_roots * std::max(root, 0))));
-    const int own_children =
-        child_role == TreeRole::kLocal ? limits.leader_children : limits.root_children - child_roots;
+    const int own_children = child_role == TreeRole::kLocal ? limits.children : limits.root_children - child_roots;
     table = std::make_unique<ParentTable>(options.rank, own_children, limits.children);
   }
   return *table;
@@ -106,6 +105,7 @@ void TreeNode::State::welcome(Connection& child, HelloMessage& hello) {
   child.pid = hello.pid;
   child.instance = hello.instance;
   if (hello.role == TreeRole::kLeader) child.endpoints = std::move(hello.endpoints);
+  if (hello.role == TreeRole::kLocal) child.local_endpoints = std::move(hello.endpoints);
   child.claimed_before = std::move(child.subtree);
   child.subtree = std::move(hello.subtree);
   send(child.id, WelcomeMessage{options.rank, ready, dead});

@@ -63,7 +63,8 @@ void TreeNode::State::on_host_bound(bool won, Time now) {
   has_host_name = true;
   ParentTable& table = table_for(TreeRole::kLocal);
   for (const auto& connection : connections) {
-    if (connection->link == Link::kChild) table.adopt(connection->rank, connection->instance, {});
+    if (connection->link != Link::kChild) continue;
+    table.adopt(connection->rank, connection->instance, connection->local_endpoints);
   }
   pick_root(now);
 }

@@ -1,5 +1,7 @@
 #include "quincunx/collectives/bootstrap/tree_driver.h"
 
+#include <poll.h>
+
 #include <algorithm>
 
 #include "quincunx/collectives/bootstrap/unix_name.h"
@@ -13,6 +15,17 @@ using std::chrono::milliseconds;
 constexpr milliseconds kCloseTime{1000};
 // Before another accept when there was no descriptor for one.
 constexpr milliseconds kAcceptPause{20};
+// That are held at a time, as far as ranks of this host decide it: a parent, three children and one that has just come.
+// It is a rank's share of the descriptors that docs/mccl.md promises.
+constexpr size_t kMostConnections = 5;
+// One that has come and does not say who it is has its place for so long where others wait for one.
+constexpr milliseconds kStrangerTime{20};
+
+// Somebody is in the listener's queue.
+bool has_caller(const Socket& listener) {
+  pollfd watched{listener.fd(), POLLIN, 0};
+  return listener.fd() >= 0 && poll(&watched, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -72,15 +85,26 @@ void TreeDriver::adopt(std::shared_ptr<Stream> stream) {
 }
 
 void TreeDriver::watch_listener(const Socket& listener) {
-  loop_.watch(listener.fd(), EPOLLIN, [this, fd = listener.fd()](uint32_t) { accept_all(fd); });
+  loop_.watch(listener.fd(), EPOLLIN, [this, &listener](uint32_t) { admit(listener); });
 }
 
-void TreeDriver::accept_all(int listener) {
-  const Socket& from = listener == host_listener_.fd() ? host_listener_ : local_listener_;
-  while (from.fd() == listener) {
-    Result<Socket> socket = accept_from(from);
+bool TreeDriver::has_room() const {
+  const size_t num_passing = node_->num_strangers() + closing_.size();
+  return streams_.size() + closing_.size() < kMostConnections || num_passing == 0;
+}
+
+void TreeDriver::admit(const Socket& listener) {
+  // The listener goes when this rank comes to lead its host.
+  while (listener.fd() >= 0) {
+    if (!has_room()) {
+      // The event that was used up comes no second time.
+      is_full_ = true;
+      next_look_ = std::min(next_look_, Clock::now() + kStrangerTime);
+      return;
+    }
+    Result<Socket> socket = accept_from(listener);
     if (!socket.ok()) {
-      // Without descriptors: the event that was used up comes no second time.
+      // Without descriptors.
       if (socket.status().code() != StatusCode::kNotFound) next_accept_ = Clock::now() + kAcceptPause;
       return;
     }
@@ -90,6 +114,21 @@ void TreeDriver::accept_all(int listener) {
     else
       ++num_dropped_;
   }
+}
+
+void TreeDriver::admit_waiting(Clock::time_point now) {
+  if (!has_room()) {
+    if (now < next_look_) return;
+    next_look_ = now + kStrangerTime;
+    const bool is_wanted = has_caller(host_listener_) || has_caller(local_listener_);
+    if (!is_wanted || node_->oldest_stranger() > now - kStrangerTime) return;
+    node_->drop_oldest_stranger();
+    drain();
+  }
+  is_full_ = false;
+  next_look_ = Clock::time_point::max();
+  admit(host_listener_);
+  admit(local_listener_);
 }
 
 void TreeDriver::bind_host(const std::string& name) {
@@ -122,7 +161,9 @@ void TreeDriver::close(TreeConnection id) {
   std::shared_ptr<Stream> stream = std::move(found->second);
   streams_.erase(found);
   if (!stream->is_open()) return;
-  // Closing with unread input would reset the connection, and what was sent last would be lost.
+  stream->flush();
+  if (stream->is_local() && !stream->has_unsent()) return stream->set_events({});
+  // Closing TCP with unread input would reset the connection, and what was sent last would be lost.
   Stream* raw = stream.get();
   Stream::Events events;
   events.closed = [this, raw](std::string_view) {
@@ -187,6 +228,7 @@ bool TreeDriver::is_drained() const {
 TreeDriver::Clock::time_point TreeDriver::next_timer() const {
   Clock::time_point next = std::min(node_->next_timer(), next_accept_);
   for (const Closing& closing : closing_) next = std::min(next, closing.deadline);
+  if (is_full_) next = std::min(next, has_room() ? Clock::time_point::min() : next_look_);
   return next;
 }
 
@@ -194,11 +236,11 @@ void TreeDriver::on_timer(Clock::time_point now) {
   std::erase_if(closing_, [now](const Closing& closing) { return closing.deadline <= now; });
   if (next_accept_ <= now) {
     next_accept_ = Clock::time_point::max();
-    if (host_listener_.fd() >= 0) accept_all(host_listener_.fd());
-    if (local_listener_.fd() >= 0) accept_all(local_listener_.fd());
+    is_full_ = true;
   }
   node_->on_timer(now);
   drain();
+  if (is_full_) admit_waiting(now);
 }
 
 void TreeDriver::close_descriptors() {

@@ -66,7 +66,10 @@ class TreeDriver {
   void carry_out(TreeAction action);
   void bind_host(const std::string& name);
   void watch_listener(const Socket& listener);
-  void accept_all(int listener);
+  // Takes those that wait at the listener as long as there is room; the others stay in its queue.
+  void admit(const Socket& listener);
+  void admit_waiting(Clock::time_point now);
+  bool has_room() const;
   void connect(TreeConnection id, const std::string& endpoint);
   void close(TreeConnection id);
   Stream::Events events_of(TreeConnection id);
@@ -79,6 +82,8 @@ class TreeDriver {
   Socket host_listener_, local_listener_;
   std::unordered_map<TreeConnection, std::shared_ptr<Stream>> streams_;
   std::vector<Closing> closing_;
+  bool is_full_ = false;                                      // somebody may have found no room, and waits in a queue
+  Clock::time_point next_look_ = Clock::time_point::max();    // whether a stranger is to make room
   Clock::time_point next_accept_ = Clock::time_point::max();  // after one that failed
   uint64_t num_dropped_ = 0;
   bool draining_ = false;

@@ -144,9 +144,9 @@ TreeNode::Time TreeNode::State::next_timer() const {
   return next;
 }
 
-void TreeNode::State::drop_silent_strangers(Time now) {
+void TreeNode::State::drop_strangers_until(Time deadline) {
   const auto end = std::find_if(handshakes.begin(), handshakes.end(),
-                                [now](const auto& handshake) { return handshake.first > now; });
+                                [deadline](const auto& handshake) { return handshake.first > deadline; });
   const std::vector<std::pair<Time, TreeConnection>> expired(handshakes.begin(), end);
   handshakes.erase(handshakes.begin(), end);
   for (const auto& [time, id] : expired) {
@@ -159,7 +159,7 @@ void TreeNode::State::drop_silent_strangers(Time now) {
 
 void TreeNode::State::on_timer(Time now) {
   if (has_left) return;
-  drop_silent_strangers(now);
+  drop_strangers_until(now);
   if (climb.due <= now) on_climb_due(now);
   if (joined_due <= now) flush_joined(now);
   if (died_due <= now) flush_died(now, 0);
@@ -322,6 +322,25 @@ bool TreeNode::has_children() const {
     return connection->link == State::Link::kChild || connection->link == State::Link::kWelcomed;
   };
   return std::any_of(state_->connections.begin(), state_->connections.end(), is_child);
+}
+
+int TreeNode::num_strangers() const {
+  return static_cast<int>(
+      std::count_if(state_->connections.begin(), state_->connections.end(),
+                    [](const auto& connection) { return connection->link == State::Link::kStranger; }));
+}
+
+TreeNode::Time TreeNode::oldest_stranger() const {
+  for (const auto& [deadline, id] : state_->handshakes) {
+    const State::Connection* stranger = state_->find(id);
+    if (stranger != nullptr && stranger->link == State::Link::kStranger) return deadline - kHandshakeTime;
+  }
+  return Time::max();
+}
+
+void TreeNode::drop_oldest_stranger() {
+  const Time oldest = oldest_stranger();
+  if (oldest != Time::max()) state_->drop_strangers_until(oldest + kHandshakeTime);
 }
 
 const RankSet& TreeNode::dead() const { return state_->dead; }

@@ -100,8 +100,7 @@ class TreeNode {
   struct Limits {
     int root_children = 128;  // of a root, child roots included
     int root_child_roots = 32;
-    int leader_children = 8;  // of a leader, inside its host
-    int children = 3;         // of a leader among leaders, and of everyone else inside a host
+    int children = 3;  // of a leader among leaders, and of everyone inside a host
   };
 
   // kInvalidArgument names the option that is wrong.
@@ -144,6 +143,11 @@ class TreeNode {
   // It has a parent and no children: before all are there too, the others come together without it.
   bool is_leaf() const;
   bool has_children() const;
+  // Whoever was accepted and has not said who it is.
+  int num_strangers() const;
+  // When the first of them came; Time::max() where there is none.
+  Time oldest_stranger() const;
+  void drop_oldest_stranger();
   // Ranks known to have died.
   const RankSet& dead() const;
   struct Statistics {

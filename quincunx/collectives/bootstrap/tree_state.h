@@ -29,9 +29,10 @@ struct TreeNode::State {
     int rank = -1;
     int64_t pid = 0;
     uint64_t instance = 0;
-    RankSet subtree;         // of a child
-    RankSet claimed_before;  // by an earlier connection of the same process
-    Endpoints endpoints;     // of a child that is a leader
+    RankSet subtree;            // of a child
+    RankSet claimed_before;     // by an earlier connection of the same process
+    Endpoints endpoints;        // of a child that is a leader
+    Endpoints local_endpoints;  // of a child inside the host
     std::vector<std::byte> partial;
   };
   struct Root {
@@ -81,7 +82,8 @@ struct TreeNode::State {
   void start(Time now);
   Time next_timer() const;
   void on_timer(Time now);
-  void drop_silent_strangers(Time now);
+  // Those that had until then to say who they are.
+  void drop_strangers_until(Time deadline);
   TreeConnection on_accepted(Time now);
   void on_bytes(TreeConnection id, std::span<const std::byte> bytes, Time now);
   void on_closed(TreeConnection id, std::string_view reason, Time now);

@@ -28,10 +28,15 @@ constexpr milliseconds kFirstPause{2};
 constexpr milliseconds kLongestPause{1000};
 // A rank that has waited this long for rank 0 looks again after a sixteenth of it.
 constexpr int kPausePart = 16;
-// A connection that is being made cannot be woken, so whoever waits for it looks around.
+// A connection that is being made cannot be woken, nor for certain who waits in this process: they look around.
 constexpr milliseconds kLookAround{50};
 // The server ends a wait itself; its word has this long to arrive.
 constexpr milliseconds kGrace{1000};
+
+// What rank 0 takes at a time: its share of the descriptors that docs/mccl.md promises for 64 ranks.
+constexpr size_t kFewestPassing = 2;
+constexpr size_t kMostPassing = 128;
+constexpr size_t kRanksPerPassing = 32;
 
 // Longer ones would overflow the clock.
 constexpr milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
@@ -152,6 +157,8 @@ StoreConnections::StoreConnections(const NetworkStore::Options& options, uint64_
 StoreConnections::~StoreConnections() {
   const std::lock_guard lock(registry().mutex);
   registry().all.erase(this);
+  // It would wait for threads of the parent that wait at it.
+  if (pid_ != getpid()) static_cast<void>(changed_.release());
 }
 
 void StoreConnections::abandon_in_child() {
@@ -187,6 +194,8 @@ Status StoreConnections::serve(const std::vector<std::string>& addresses) {
   options.port = options_.port;
   options.credentials = options_.credentials;
   options.max_connections = options_.max_served_connections;
+  options.max_passing =
+      std::clamp<size_t>(static_cast<size_t>(options_.world_size) / kRanksPerPassing, kFewestPassing, kMostPassing);
   options.identity = {.purpose = Purpose::kStore, .connects = false, .rank = 0, .job_id = job_id_, .token = {}};
   auto server = StoreServer::start(std::move(options));
   const std::lock_guard lock(mutex_);
@@ -217,7 +226,7 @@ void StoreConnections::look_up() {
   } else {
     failure_ = unavailable("store: " + resolved.status().message());
   }
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void StoreConnections::cancel() {
@@ -230,18 +239,24 @@ void StoreConnections::cancel() {
     for (const auto& line : lines_) {
       if (line->socket.fd() >= 0) shutdown(line->socket.fd(), SHUT_RDWR);
     }
-    changed_.notify_all();
+    changed_->notify_all();
   }
+  if (server) server->wake_callers();
+}
+
+std::shared_ptr<StoreServer> StoreConnections::own_server() const {
+  const std::lock_guard lock(mutex_);
+  return server_;
 }
 
 uint16_t StoreConnections::port() const {
-  const std::lock_guard lock(mutex_);
-  return server_ ? server_->port() : 0;
+  const auto server = own_server();
+  return server ? server->port() : 0;
 }
 
 size_t StoreConnections::num_served_connections() const {
-  const std::lock_guard lock(mutex_);
-  return server_ ? server_->num_connections() : 0;
+  const auto server = own_server();
+  return server ? server->num_connections() : 0;
 }
 
 Status StoreConnections::cancelled() const {
@@ -270,7 +285,8 @@ Result<StoreResponse> StoreConnections::call(StoreRequest request, milliseconds 
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     request.wait_ms = std::max<int64_t>(0, left.count());
     QX_ASSIGN_OR_RETURN(const std::vector<std::byte> frame, encode(request));
-    Result<StoreResponse> response = try_call(line, frame, deadline);
+    const std::shared_ptr<StoreServer> server = own_server();
+    Result<StoreResponse> response = server ? call_own(*server, request, deadline) : try_call(line, frame, deadline);
     if (response.ok()) {
       if (response->code != StatusCode::kDeadlineExceeded) return response;
       return deadline_exceeded("store of rank 0: after " + std::to_string(timeout.count()) + " ms " + response->error);
@@ -283,6 +299,18 @@ Result<StoreResponse> StoreConnections::call(StoreRequest request, milliseconds 
       return deadline_exceeded("after " + std::to_string(timeout.count()) + " ms: " + reason.message());
     }
     QX_RETURN_IF_ERROR(sleep(started, deadline));
+  }
+}
+
+Result<StoreResponse> StoreConnections::call_own(StoreServer& server, const StoreRequest& request,
+                                                 Clock::time_point deadline) const {
+  while (true) {
+    const Clock::time_point now = Clock::now();
+    const std::optional<StoreResponse> response = server.call(request, std::min(deadline, now + kLookAround));
+    if (response) return *response;
+    QX_RETURN_IF_ERROR(cancelled());
+    if (now >= deadline)
+      return StoreResponse{StatusCode::kDeadlineExceeded, "not set: " + server.missing_keys(request), 0, {}};
   }
 }
 
@@ -312,7 +340,7 @@ Status StoreConnections::connect(Line& line, Clock::time_point deadline) {
   std::string address;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [this] { return cancelled_ || !failure_.ok() || !addresses_.empty(); });
+    changed_->wait_until(lock, deadline, [this] { return cancelled_ || !failure_.ok() || !addresses_.empty(); });
     if (!failure_.ok()) return failure_;
     if (addresses_.empty()) return lost("its name has not been resolved");
     address = addresses_[turn_++ % addresses_.size()];
@@ -409,7 +437,7 @@ Status StoreConnections::sleep(Clock::time_point since, Clock::time_point deadli
   const Clock::time_point now = Clock::now();
   const auto pause = std::clamp<Clock::duration>((now - since) / kPausePart, kFirstPause, kLongestPause);
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, std::min(deadline, now + pause), [this] { return cancelled_; });
+  changed_->wait_until(lock, std::min(deadline, now + pause), [this] { return cancelled_; });
   return ok_status();
 }
 

@@ -1,5 +1,6 @@
-// A process's side of a network store: the server, where it is rank 0, and connections to it that are opened when an
-// operation needs one. Shared with the look-up of the host's name, which may end after the store has gone.
+// A process's side of a network store: the server, where it is rank 0, which is asked without a connection; elsewhere
+// connections to it that are opened when an operation needs one. Shared with the look-up of the host's name, which may
+// end after the store has gone.
 #pragma once
 
 #include <sys/types.h>
@@ -52,6 +53,8 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
 
   Status serve(const std::vector<std::string>& addresses);
   void look_up();
+  std::shared_ptr<StoreServer> own_server() const;
+  Result<StoreResponse> call_own(StoreServer& server, const StoreRequest& request, Clock::time_point deadline) const;
   Status lost(const std::string& what) const;
   Result<StoreResponse> try_call(Line& line, const std::vector<std::byte>& frame, Clock::time_point deadline);
   Status connect(Line& line, Clock::time_point deadline);
@@ -68,7 +71,7 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   const uint64_t job_id_;
   const pid_t pid_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   bool cancelled_ = false;
   bool abandoned_ = false;
   Status failure_;                      // of serving or of the look-up, for good

@@ -23,6 +23,12 @@ constexpr int kMostBinds = 3;
 constexpr std::chrono::microseconds kPauseBetweenBinds{500};
 // Before another accept when there was no descriptor for one, and none to be had back.
 constexpr milliseconds kAcceptPause{20};
+// How long a connection keeps its place from the last that was heard of it where others wait for one: to prove itself,
+// to read its response, to ask for more, and to wait for a value.
+constexpr milliseconds kProofTurn{100};
+constexpr milliseconds kReadTurn{1000};
+constexpr milliseconds kIdleTurn{5};
+constexpr milliseconds kWaitTurn{25};
 
 Status system_error(const std::string& what) { return unavailable(what + ": " + std::strerror(errno)); }
 
@@ -54,14 +60,19 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Options options) {
 
 StoreServer::~StoreServer() {
   if (pid_ != getpid()) {
-    static_cast<void>(thread_.release());  // it does not exist here
+    static_cast<void>(thread_.release());   // it does not exist here
+    static_cast<void>(changed_.release());  // it would wait for threads of the parent that wait at it
     return;
   }
   if (!thread_) return;
   stop_ = true;
+  wake();
+  thread_->join();
+}
+
+void StoreServer::wake() {
   const uint64_t one = 1;
   static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
-  thread_->join();
 }
 
 void StoreServer::abandon_in_child() {
@@ -126,10 +137,15 @@ void StoreServer::run() {
     const std::lock_guard held(busy_);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
+      if (fd == wake_.fd()) {
+        uint64_t wakes = 0;
+        static_cast<void>(!read(fd, &wakes, sizeof(wakes)));
+        continue;
+      }
       const auto listener =
           std::find_if(listeners_.begin(), listeners_.end(), [fd](const Socket& socket) { return socket.fd() == fd; });
       if (listener != listeners_.end()) {
-        accept_all(*listener);
+        admit(*listener);
         continue;
       }
       const auto found = connections_.find(fd);
@@ -137,11 +153,14 @@ void StoreServer::run() {
       if (!on_event(found->second, events[static_cast<size_t>(i)].events)) close(fd);
     }
     expire(Clock::now());
+    take_turns(Clock::now());
   }
 }
 
-void StoreServer::accept_all(const Socket& listener) {
-  while (true) {
+void StoreServer::admit(const Socket& listener) {
+  // Called although it is full: somebody waits.
+  if (num_passing(Clock::now()) >= options_.max_passing) return set_full(true);
+  while (num_passing(Clock::now()) < options_.max_passing) {
     if (connections_.size() >= options_.max_connections) make_room();
     Result<Socket> accepted = accept_from(listener);
     if (!accepted.ok()) {
@@ -176,6 +195,38 @@ void StoreServer::make_room() {
     return key(a.second) < key(b.second);
   });
   close(oldest->first);
+}
+
+void StoreServer::set_full(bool full) {
+  is_full_ = full;
+  for (const Socket& listener : listeners_) watch(epoll_, listener.fd(), full ? 0 : EPOLLIN, EPOLL_CTL_MOD);
+}
+
+StoreServer::Clock::time_point StoreServer::turn_ends(const Connection& connection) {
+  if (connection.channel->state() == SecureChannel::State::kPending) {
+    return connection.channel->deadline() - kHandshakeLimit + kProofTurn;
+  }
+  if (connection.waiting) return connection.last_used + kWaitTurn;
+  return connection.last_used + (connection.outgoing.empty() ? kIdleTurn : kReadTurn);
+}
+
+size_t StoreServer::num_passing(Clock::time_point now) const {
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [now](const auto& entry) {
+    return !entry.second.waiting || turn_ends(entry.second) > now;
+  }));
+}
+
+void StoreServer::take_turns(Clock::time_point now) {
+  if (!is_full_) return;
+  if (num_passing(now) >= options_.max_passing) {
+    const auto first = std::min_element(connections_.begin(), connections_.end(), [](const auto& a, const auto& b) {
+      const auto key = [](const Connection& each) { return std::pair(each.waiting.has_value(), turn_ends(each)); };
+      return key(a.second) < key(b.second);
+    });
+    if (first->second.waiting || turn_ends(first->second) > now) return;
+    close(first->first);
+  }
+  set_full(false);
 }
 
 bool StoreServer::on_event(Connection& connection, uint32_t events) {
@@ -249,7 +300,9 @@ void StoreServer::answer(Connection& connection, const StoreRequest& request) {
   connection.wait_until = Clock::now() + milliseconds(std::clamp<int64_t>(request.wait_ms, 0, int64_t{1} << 40));
 }
 
-void StoreServer::answer_waiting() {
+bool StoreServer::answer_waiting() {
+  changed_->notify_all();
+  bool any = false;
   for (auto& [fd, connection] : connections_) {
     if (!connection.waiting) continue;
     const std::optional<StoreResponse> response = table_.apply(*connection.waiting);
@@ -258,7 +311,26 @@ void StoreServer::answer_waiting() {
     connection.last_used = Clock::now();
     respond(connection, *response);
     flush(connection);  // what fails here is seen by epoll
+    any = true;
   }
+  return any;
+}
+
+std::optional<StoreResponse> StoreServer::call(const StoreRequest& request, Clock::time_point wait_until) {
+  std::unique_lock lock(busy_);
+  std::optional<StoreResponse> response = table_.apply(request);
+  if (!response) {
+    changed_->wait_until(lock, wait_until);
+    response = table_.apply(request);
+  }
+  // The thread sees to it that those who got an answer do not stay for ever.
+  if (response && request.changes_the_store() && answer_waiting()) wake();
+  return response;
+}
+
+std::string StoreServer::missing_keys(const StoreRequest& request) {
+  const std::lock_guard lock(busy_);
+  return table_.missing_keys(request);
 }
 
 void StoreServer::respond(Connection& connection, const StoreResponse& response) {
@@ -327,6 +399,7 @@ int StoreServer::milliseconds_to_next_event(Clock::time_point now) const {
                                   : connection.waiting ? connection.wait_until
                                                        : idle_until(connection);
     next = std::min(next, own);
+    if (is_full_ && turn_ends(connection) > now) next = std::min(next, turn_ends(connection));
   }
   return static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<milliseconds>(next - now).count()));
 }

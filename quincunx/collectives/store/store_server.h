@@ -1,10 +1,13 @@
-// Serves a StoreTable over TCP from one background thread. A connection must prove that it belongs to the job before it
-// is read any further; one that is idle is closed, and so is the one that has waited longest where a new one needs its
-// place: clients come back. A process therefore holds few descriptors however large the job is.
+// Serves a StoreTable over TCP from one background thread, and to its own process without a connection. A connection
+// must prove that it belongs to the job before it is read any further; one that is idle is closed, clients come back.
+// Few are taken at a time: the others stay in the system's queue until one has gone, which it does sooner then. Those
+// that have waited for a value for a while do not count among them. A process therefore holds few descriptors however
+// large the job is.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,7 +30,8 @@ class StoreServer {
     uint16_t port = 0;                   // 0: one that the system chooses
     Credentials credentials;
     Identity identity;
-    size_t max_connections = 128;
+    size_t max_connections = 128;  // with those that wait for a value: the one that has waited longest makes room
+    size_t max_passing = 128;      // without them
     std::chrono::milliseconds idle_limit{100};
   };
   // kUnavailable, with the address, where another process has the port or no address is of this machine.
@@ -41,6 +45,10 @@ class StoreServer {
   size_t num_connections() const { return num_connections_; }
   // Connections that were dropped because they did not prove themselves or did not speak the protocol.
   uint64_t num_dropped() const { return num_dropped_; }
+  // A request of this process. nullopt where it waits for keys that are not there by then, or where it was woken.
+  std::optional<StoreResponse> call(const StoreRequest& request, Clock::time_point wait_until);
+  void wake_callers() { changed_->notify_all(); }
+  std::string missing_keys(const StoreRequest& request);
   // Around a fork: nothing that the child will close changes meanwhile.
   void hold_for_fork() { busy_.lock(); }
   void release_after_fork() { busy_.unlock(); }
@@ -54,21 +62,27 @@ class StoreServer {
     std::vector<std::byte> received;
     std::vector<std::byte> outgoing;
     std::optional<StoreRequest> waiting;
-    Clock::time_point wait_until, last_used;
+    Clock::time_point wait_until, last_used;  // while it waits, since when
   };
 
   explicit StoreServer(Options options) : options_(std::move(options)) {}
+  void wake();
   Status listen();
   Status listen_at(const std::string& address);
   void run();
-  void accept_all(const Socket& listener);
+  void admit(const Socket& listener);
   void make_room();
+  void set_full(bool full);
+  size_t num_passing(Clock::time_point now) const;
+  static Clock::time_point turn_ends(const Connection& connection);
+  void take_turns(Clock::time_point now);
   // False where the connection is to be closed.
   bool on_event(Connection& connection, uint32_t events);
   bool read_some(Connection& connection);
   bool take_requests(Connection& connection);
   void answer(Connection& connection, const StoreRequest& request);
-  void answer_waiting();
+  // Whether there was one.
+  bool answer_waiting();
   void respond(Connection& connection, const StoreResponse& response);
   bool flush(Connection& connection);
   void close(int fd);
@@ -85,9 +99,11 @@ class StoreServer {
   std::atomic<size_t> num_connections_{0};
   std::atomic<uint64_t> num_dropped_{0};
   std::mutex busy_;  // held while the thread does anything but wait
-  // Used by the thread only.
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
+  // Used under the lock only.
   StoreTable table_;
   std::unordered_map<int, Connection> connections_;
+  bool is_full_ = false;  // nobody is taken from the listeners' queues
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -295,13 +295,19 @@ TEST(NetworkStore, AForkedChildHoldsNothingOfIt) {
   auto root = open_root();
   const uint16_t port = root->port();
   EXPECT_TRUE(root->set("a", "1").ok());
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const bool refused = root->set("a", "2").code() == StatusCode::kFailedPrecondition;
+    const char refused = root->set("a", "2").code() == StatusCode::kFailedPrecondition;
     root.reset();
+    static_cast<void>(!write(report[1], &refused, 1));
     pause();
-    _exit(refused ? 0 : 1);
   }
+  char refused = 0;
+  EXPECT_EQ(read(report[0], &refused, 1), 1);
+  EXPECT_TRUE(refused);
+  for (const int end : report) close(end);
   EXPECT_EQ(*root->get("a", kLong), "1");
   root.reset();
   // The port is free although the child lives.

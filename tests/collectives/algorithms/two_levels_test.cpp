@@ -214,20 +214,21 @@ void run_processes_on(const Hosts& hosts, const std::function<void(Communicator&
 const Hosts kTwoHosts = {0, 0, 0, 1, 1, 1};
 
 TEST(TwoLevelFaults, ARankOfAnotherHostThatIsLateIsNamedAlone) {
-  for (const int late : {3}) {
-    run_processes_on(kTwoHosts, [&](Communicator& group, int rank) {
-      std::vector<float> data(60000, 1.0f);
-      require_ok(group.all_reduce(buffer_of(data, DType::kFloat32), {})->wait());
-      if (rank == late) return std::this_thread::sleep_for(milliseconds(2200));
-      const Status status = group.all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(500))->wait();
-      const std::string name = "rank " + std::to_string(late) + " (not entered; its last was all_reduce #0)";
-      require_contains(status, StatusCode::kDeadlineExceeded, {"all_reduce #1", name});
-      for (int r = 0; r < 6; ++r) {
-        const bool is_named = status.message().find("rank " + std::to_string(r) + " (") != std::string::npos;
-        require(is_named == (r == late), "rank " + std::to_string(r) + " in: " + status.message());
-      }
-    });
-  }
+  constexpr int kLate = 3;
+  const Arrivals told;
+  run_processes_on(kTwoHosts, [&](Communicator& group, int rank) {
+    std::vector<float> data(60000, 1.0f);
+    require_ok(group.all_reduce(buffer_of(data, DType::kFloat32), {})->wait());
+    if (rank == kLate) return told.wait_for(5);
+    const Status status = group.all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(500))->wait();
+    const std::string name = "rank " + std::to_string(kLate) + " (not entered; its last was all_reduce #0)";
+    require_contains(status, StatusCode::kDeadlineExceeded, {"all_reduce #1", name});
+    for (int r = 0; r < 6; ++r) {
+      const bool is_named = status.message().find("rank " + std::to_string(r) + " (") != std::string::npos;
+      require(is_named == (r == kLate), "rank " + std::to_string(r) + " in: " + status.message());
+    }
+    told.arrive();
+  });
 }
 
 TEST(TwoLevelFaults, ARankThatDiesIsNamedOnAllHosts) {
@@ -252,24 +253,20 @@ TEST(TwoLevelFaults, ARankThatDiesIsNamedOnAllHosts) {
 
 // Stopped after its call has been seen, in the midst of the data.
 TEST(TwoLevelFaults, ARankThatStopsWithinAnOperationIsNamedByAll) {
+  const Arrivals told;
   run_processes_on(kTwoHosts, [&](Communicator& group, int rank) {
-    std::vector<float> data(24 << 20, 1.0f);
+    std::vector<float> data(6 << 20, 1.0f);
     std::vector<float> small(8, 1.0f);
     require_ok(group.all_reduce(buffer_of(small, DType::kFloat32), {})->wait());
     if (rank == 4) {
       auto work = group.all_reduce(buffer_of(data, DType::kFloat32), {});
-      std::this_thread::sleep_for(milliseconds(60));
-      const pid_t self = getpid();
-      if (fork() == 0) {
-        std::this_thread::sleep_for(milliseconds(2500));
-        kill(self, SIGCONT);
-        _exit(0);
-      }
-      kill(self, SIGSTOP);
+      std::this_thread::sleep_for(milliseconds(10));
+      stop_this_process(told, 5);
       (void)work->wait();  // its memory is read until it has ended, well or not
       return;
     }
     const Status status = group.all_reduce(buffer_of(data, DType::kFloat32), {}, milliseconds(800))->wait();
+    told.arrive();
     if (status.ok()) return;  // it had handed on everything before it stopped
     require_contains(status, StatusCode::kDeadlineExceeded, {"rank 4 ("});
   });

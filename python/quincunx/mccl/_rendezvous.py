@@ -59,11 +59,18 @@ def open_store(
     It is proven to with the secret and TLS files of `options`, else with those of the environment. The generation of
     `options` counts where the URL has none.
     """
-    return _open(*_parse(url, options or Options()), timeout, (options or Options()).credentials())
-
-
-def _open(place: Place, generation: str, timeout: datetime.timedelta, credentials: Any | None) -> dist.Store:
-    return load().open_store(place.host, place.port, place.rank, place.world_size, generation, credentials, timeout)
+    options = options or Options()
+    place, generation = _parse(url, options)
+    return load().open_store(
+        place.host,
+        place.port,
+        place.rank,
+        place.world_size,
+        generation,
+        credentials=options.credentials(),
+        ends_former=False,
+        timeout=timeout,
+    )
 
 
 def rendezvous_handler(
@@ -71,7 +78,18 @@ def rendezvous_handler(
 ) -> Iterator[tuple[dist.Store, int, int]]:
     """What torch calls for mccl:// URLs."""
     place, generation = _parse(url, Options())
-    yield _open(place, generation, timeout, None), place.rank, place.world_size
+    # The store of the last default group at this place may be held by an exception's traceback, and its port with it.
+    store = load().open_store(
+        place.host,
+        place.port,
+        place.rank,
+        place.world_size,
+        generation,
+        credentials=None,
+        ends_former=True,
+        timeout=timeout,
+    )
+    yield store, place.rank, place.world_size
     raise RuntimeError("mccl:// cannot meet a second time; initialise the process group again")
 
 

@@ -76,8 +76,10 @@ void FrontDoor::accept_all(int listener) {
       drop(raw);
       taker_(std::move(opened));
     };
-    events.closed = [this, raw](std::string_view) {
+    events.closed = [this, raw](std::string_view reason) {
       ++num_dropped_;
+      if (raw->peer_rank() >= 0)
+        refusal_ = "of connections that did not prove themselves, the last: " + std::string(reason);
       drop(raw);
     };
     stream->set_events(std::move(events));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "quincunx/collectives/bootstrap/event_loop.h"
@@ -35,6 +36,8 @@ class FrontDoor {
   Clock::time_point next_timer() const;
   void on_timer(Clock::time_point now);
   uint64_t num_dropped() const { return num_dropped_; }
+  // Why the last one that spoke the protocol was not let in; empty where there was none.
+  const std::string& refusal() const { return refusal_; }
   // In a child after fork.
   void close_descriptors();
 
@@ -54,6 +57,7 @@ class FrontDoor {
   std::vector<std::shared_ptr<Stream>> strangers_;            // oldest first
   Clock::time_point next_accept_ = Clock::time_point::max();  // after one that failed
   uint64_t num_dropped_ = 0;
+  std::string refusal_;
 };
 
 }  // namespace qx::collectives

@@ -291,6 +291,7 @@ void Mesh::show_progress() {
   {
     const std::lock_guard lock(mutex_);
     if (!store_error_.empty()) text += "; store: " + store_error_;
+    if (!front_door_->refusal().empty()) text += "; " + front_door_->refusal();
     missing_ = missing;
     there = ranks_of_store_;
     const bool looks = sees_no_root && now >= started_ + (is_urgent ? kUrgentRootPatience : kRootPatience);

@@ -16,6 +16,13 @@ constexpr milliseconds kPauseWhereAbsent{2};
 // What a rank that cannot reach a root may ask for at a time, and how often.
 constexpr int kRanksOfOneLook = 32;
 constexpr milliseconds kLookPause{50};
+// Rank 0 adds it to its record some time after all ranks were there.
+constexpr std::string_view kComplete = "|complete";
+constexpr milliseconds kCompletePause{200};
+
+bool is_absent(const Status& status) {
+  return status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kNotFound;
+}
 
 }  // namespace
 
@@ -48,11 +55,10 @@ std::optional<std::string> Mesh::fetch(const std::string& name) {
       look_for_ranks();
       lock.lock();
     }
-    const StatusCode code = value.status().code();
-    const bool is_absent = code == StatusCode::kDeadlineExceeded || code == StatusCode::kNotFound;
-    store_error_ = is_absent ? "" : value.status().message();
+    const bool fails = !is_absent(value.status());
+    store_error_ = fails ? value.status().message() : "";
     if (phase_ == Phase::kFailed || phase_ == Phase::kAborted) return std::nullopt;
-    changed_.wait_for(lock, kPauseWhereAbsent);
+    changed_.wait_for(lock, fails ? kStorePause : kPauseWhereAbsent);
   }
   return std::nullopt;
 }
@@ -69,9 +75,15 @@ void Mesh::look_for_ranks() {
     }
     if (rank == options_.rank || ranks_of_store_.contains(rank)) continue;
     ++looks;
-    if (!store_->get(key("here/" + std::to_string(rank)), milliseconds(1)).ok()) continue;
+    const Status here = store_->get(key("here/" + std::to_string(rank)), milliseconds(1)).status();
     const std::lock_guard lock(mutex_);
-    ranks_of_store_.insert(rank);
+    if (here.ok()) {
+      ranks_of_store_.insert(rank);
+    } else if (!is_absent(here)) {  // nor will it tell of the others
+      has_looked_at_all_ = false;
+      if (store_error_.empty()) store_error_ = here.message();
+      break;
+    }
   }
   next_look_for_ranks_ = Clock::now() + kLookPause;
 }
@@ -81,14 +93,18 @@ void Mesh::look_for_ranks() {
 Status Mesh::with_ranks_of_store(const Status& status) {
   const std::string text = tree_->node().progress().text;
   const std::lock_guard lock(mutex_);
-  if (status.code() != StatusCode::kDeadlineExceeded || text.empty() || !has_looked_at_all_) return status;
+  if (status.code() != StatusCode::kDeadlineExceeded) return status;
+  std::string known = store_error_.empty() ? "" : "; store: " + store_error_;
+  if (!front_door_->refusal().empty()) known += "; " + front_door_->refusal();
+  if (text.empty() || !has_looked_at_all_) return deadline_exceeded(status.message() + known);
   RankSet missing = RankSet::range(0, options_.world_size);
   missing.erase(options_.rank);
   missing -= ranks_of_store_;
-  if (missing.empty()) return status;
+  if (missing.empty()) return deadline_exceeded(status.message() + known);
   const std::string verb = missing.count() == 1 ? " is" : " are";
   return deadline_exceeded((missing.count() == 1 ? "rank " : "ranks ") + missing.to_string() + " of " +
-                           std::to_string(options_.world_size) + verb + " missing, the root among them: " + text);
+                           std::to_string(options_.world_size) + verb + " missing, the root among them: " + text +
+                           known);
 }
 
 // Ranks of a host find each other by it: two jobs must not have the same.
@@ -100,8 +116,15 @@ std::optional<std::string> Mesh::fetch_identity() {
 }
 
 void Mesh::fetch_root(int rank) {
-  const std::optional<std::string> text = fetch("root/" + std::to_string(rank));
+  std::optional<std::string> text = fetch("root/" + std::to_string(rank));
   if (!text) return;
+  if (text->ends_with(kComplete)) {
+    text->resize(text->size() - kComplete.size());
+    const std::lock_guard lock(mutex_);
+    store_error_ =
+        "all ranks were there before this process came; where one is started again alone, the others have to "
+        "start again too";
+  }
   const Result<RankRecord> record = RankRecord::decode(*text);
   if (!record.ok()) return fail(record.status());
   if (record->rank != rank) {
@@ -124,7 +147,12 @@ void Mesh::fetch_root(int rank) {
 
 // A root lets other hosts in when one of them has asked.
 bool Mesh::let_in_other_hosts() {
-  if (!store_->get(key("external"), kFetchSlice).ok()) return false;
+  const Status asked = store_->get(key("external"), kFetchSlice).status();
+  if (!asked.ok()) {
+    const std::lock_guard lock(mutex_);
+    store_error_ = is_absent(asked) ? "" : asked.message();
+    return false;
+  }
   loop_->post([this] {
     const Status status = front_door_->open_all();
     if (!status.ok()) fail(status);
@@ -146,6 +174,7 @@ void Mesh::run_store() {
   }
   bool may_be_asked = root && !own_.takes_external && !own_.external_endpoints.empty();
   bool has_token = options_.rank == 0;
+  bool is_to_tell = options_.rank == 0;
   std::unique_lock lock(mutex_);
   while (!stop_ && phase_ != Phase::kFailed && phase_ != Phase::kAborted) {
     if (!roots_to_fetch_.empty()) {
@@ -167,6 +196,14 @@ void Mesh::run_store() {
       look_for_ranks();
       lock.lock();
       if (roots_to_fetch_.empty()) changed_.wait_for(lock, kLookPause);
+    } else if (is_to_tell && phase_ == Phase::kReady) {
+      // Not while the first operations run.
+      is_to_tell = false;
+      const bool has_changed = changed_.wait_for(lock, kCompletePause, [this] { return stop_ || !failure_.ok(); });
+      lock.unlock();
+      // Where it fails, a rank that comes too late is told less.
+      if (!has_changed) static_cast<void>(store_->set(key("root/0"), own_.encode() + std::string(kComplete)));
+      lock.lock();
     } else {
       changed_.wait(lock);
     }

@@ -216,7 +216,11 @@ std::string TreeNode::State::target_name() const {
 
 void TreeNode::State::attempt_failed(std::string_view reason, Time now) {
   climb.connection = 0;
-  climb.trouble = target_name() + " cannot be reached: " + std::string(reason);
+  // What one of its addresses has said may tell more than that another is closed to this rank.
+  if (climb.candidate == 0)
+    climb.trouble = target_name() + " cannot be reached: " + std::string(reason);
+  else if (climb.trouble.find(reason) == std::string::npos)
+    climb.trouble += "; " + std::string(reason);
   if (++climb.candidate < climb.endpoints.size()) return attempt(now);
   climb.candidate = 0;
   ++climb.num_failures;

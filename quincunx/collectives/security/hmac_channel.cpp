@@ -26,7 +26,9 @@ const char* reason_text(uint8_t reason) {
   switch (reason) {
     case kNotTheProtocol: return "it does not speak the protocol of authentication";
     case kOtherPurpose: return "it wants another service than this port's";
-    case kOtherJob: return "it belongs to another job, generation or world size";
+    case kOtherJob:
+      return "it belongs to another job, generation or world size (where ranks start again, all are to, or to be given "
+             "the same generation)";
     case kOtherRank: return "it is not, or does not want, the rank that was expected";
     case kWrongProof:
       return "it does not hold the same secret (QX_MCCL_SECRET_FILE, QX_MCCL_SECRET or the job's token)";
@@ -133,7 +135,7 @@ void HmacChannel::on_message(Bytes message) {
   Bytes rest = message;
   const Head head = take_head(rest);
   if (head.is(Kind::kRefusal)) {
-    return refuse(unavailable(std::string("the peer refused this rank, because ") + reason_text(head.code)));
+    return refuse(unavailable("the peer refused this rank, because " + std::string(reason_text(head.code)) + claim()));
   }
   const Kind expected = static_cast<Kind>(static_cast<uint8_t>(wanted_) + 1);
   if (!head.is(expected)) return refuse_and_tell(kNotTheProtocol);
@@ -200,8 +202,11 @@ Result<Digest> HmacChannel::tag(bool connects) const {
 
 void HmacChannel::refuse_and_tell(uint8_t reason) {
   put_head(outgoing_, Kind::kRefusal, reason);
-  const std::string who = peer_rank_ < 0 ? "" : " (it claims to be rank " + std::to_string(peer_rank_) + ")";
-  refuse(unavailable("the peer was refused, because " + std::string(reason_text(reason)) + who));
+  refuse(unavailable("the peer was refused, because " + std::string(reason_text(reason)) + claim()));
+}
+
+std::string HmacChannel::claim() const {
+  return peer_rank_ < 0 ? "" : " (it claims to be rank " + std::to_string(peer_rank_) + ")";
 }
 
 std::vector<std::byte> HmacChannel::take_outgoing() { return std::exchange(outgoing_, {}); }

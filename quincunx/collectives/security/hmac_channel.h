@@ -39,6 +39,8 @@ class HmacChannel final : public SecureChannel {
   // Of everything said so far; `connects` tells whose tag it is.
   Result<Digest> tag(bool connects) const;
   void refuse_and_tell(uint8_t reason);
+  // Which rank the peer says that it is, for a text.
+  std::string claim() const;
   void push(Bytes bytes) { outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end()); }
 
   const Identity identity_;

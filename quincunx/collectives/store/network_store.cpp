@@ -43,6 +43,7 @@ Result<std::shared_ptr<NetworkStore>> NetworkStore::open(const Options& options)
                                      ? "#" + std::to_string(count_opening(place + "/" + std::to_string(options.rank)))
                                      : options.generation;
   const uint64_t job_id = fnv1a(generation + "/" + std::to_string(options.world_size));
+  if (options.ends_former) StoreConnections::end_all_at(options.host, options.port);
   auto connections = std::make_shared<StoreConnections>(options, job_id);
   QX_RETURN_IF_ERROR(connections->start());
   return std::shared_ptr<NetworkStore>(new NetworkStore(std::move(connections), place + "/" + generation));
@@ -73,11 +74,15 @@ Result<std::string> NetworkStore::get(const std::string& key, std::chrono::milli
   StoreRequest request;
   request.operation = StoreOperation::kGet;
   request.keys = {key};
-  QX_ASSIGN_OR_RETURN(StoreResponse response, call(std::move(request), timeout));
-  QX_RETURN_IF_ERROR(response.status());
-  if (response.values.size() != 1) return data_loss("store: a response without the value of key " + key);
-  return std::move(response.values[0]);
+  Result<StoreResponse> response = call(std::move(request), timeout);
+  const Status status = response.ok() ? response->status() : response.status();
+  if (status.code() == StatusCode::kDeadlineExceeded) QX_RETURN_IF_ERROR(trouble());
+  QX_RETURN_IF_ERROR(status);
+  if (response->values.size() != 1) return data_loss("store: a response without the value of key " + key);
+  return std::move(response->values[0]);
 }
+
+Status NetworkStore::trouble() const { return connections_->trouble(); }
 
 void NetworkStore::cancel() { connections_->cancel(); }
 

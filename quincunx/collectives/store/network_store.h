@@ -30,6 +30,9 @@ class NetworkStore : public Store {
     std::string generation;
     Credentials credentials;
     size_t max_served_connections = 128;  // of rank 0 at once: others take turns
+    // This start takes the place of the one before: a server that this process still has there is ended, whoever holds
+    // it.
+    bool ends_former = false;
   };
   // kUnavailable where this is rank 0 and the port is taken; where the host is a name, the operations tell.
   static Result<std::shared_ptr<NetworkStore>> open(const Options& options);
@@ -43,13 +46,15 @@ class NetworkStore : public Store {
   // are not set, or says why rank 0 was not reached.
   Result<StoreResponse> call(StoreRequest request, std::chrono::milliseconds timeout);
 
-  // Of Store.
+  // Of Store. A key that is missing for a reason that is known is kUnavailable.
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, std::chrono::milliseconds timeout) override;
 
   // Of the place and the start of the job.
   std::string identity() override { return identity_; }
 
+  // Why ranks do not come together here: rank 0 is not reached, or has refused others. Ok where nothing is known.
+  Status trouble() const;
   // Ends all operations that wait, and every later one, with kAborted.
   void cancel();
   // The one that this process serves at, for a job whose port the system chose; 0 elsewhere.

@@ -26,11 +26,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAttemptLimit{5000};
 constexpr milliseconds kFirstPause{2};
 constexpr milliseconds kLongestPause{1000};
-// A rank that has waited this long for rank 0 looks again after a sixteenth of it.
+// A rank that has not reached rank 0 for some time looks again after a sixteenth of it.
 constexpr int kPausePart = 16;
 // A connection that is being made cannot be woken, nor for certain who waits in this process: they look around.
 constexpr milliseconds kLookAround{50};
-// The server ends a wait itself; its word has this long to arrive.
+// The server ends a wait itself; its word has this long to arrive. So has its answer to a connection: calls may be
+// shorter than what proves the two to each other takes.
 constexpr milliseconds kGrace{1000};
 
 // What rank 0 takes at a time: its share of the descriptors that docs/mccl.md promises for 64 ranks.
@@ -161,6 +162,13 @@ StoreConnections::~StoreConnections() {
   if (pid_ != getpid()) static_cast<void>(changed_.release());
 }
 
+void StoreConnections::end_all_at(const std::string& host, uint16_t port) {
+  const std::lock_guard lock(registry().mutex);
+  for (StoreConnections* each : registry().all) {
+    if (each->options_.host == host && each->options_.port == port) each->cancel();
+  }
+}
+
 void StoreConnections::abandon_in_child() {
   abandoned_ = true;
   if (server_) server_->abandon_in_child();
@@ -274,13 +282,11 @@ Status StoreConnections::lost(const std::string& what) const {
 
 Result<StoreResponse> StoreConnections::call(StoreRequest request, milliseconds timeout) {
   QX_RETURN_IF_ERROR(cancelled());
-  const Clock::time_point started = Clock::now();
-  const Clock::time_point deadline = started + std::min(timeout, kLongestTimeout);
+  const Clock::time_point deadline = Clock::now() + std::min(timeout, kLongestTimeout);
   Borrowed borrowed(*this);
   Line& line = *borrowed;
   request.client = line.client;
   request.sequence = ++line.sequence;
-  Status reason;
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
     request.wait_ms = std::max<int64_t>(0, left.count());
@@ -288,17 +294,19 @@ Result<StoreResponse> StoreConnections::call(StoreRequest request, milliseconds 
     const std::shared_ptr<StoreServer> server = own_server();
     Result<StoreResponse> response = server ? call_own(*server, request, deadline) : try_call(line, frame, deadline);
     if (response.ok()) {
+      {
+        const std::lock_guard lock(mutex_);
+        unreached_.reset();
+      }
       if (response->code != StatusCode::kDeadlineExceeded) return response;
       return deadline_exceeded("store of rank 0: after " + std::to_string(timeout.count()) + " ms " + response->error);
     }
     hang_up(line);
     QX_RETURN_IF_ERROR(cancelled());
-    // The last attempt may have had no time to fail.
-    if (reason.ok() || response.status().code() != StatusCode::kDeadlineExceeded) reason = response.status();
-    if (Clock::now() >= deadline) {
-      return deadline_exceeded("after " + std::to_string(timeout.count()) + " ms: " + reason.message());
+    note_failure(response.status());
+    if (!await_turn(deadline)) {
+      return deadline_exceeded("after " + std::to_string(timeout.count()) + " ms: " + describe_failure());
     }
-    QX_RETURN_IF_ERROR(sleep(started, deadline));
   }
 }
 
@@ -319,7 +327,10 @@ Result<StoreResponse> StoreConnections::try_call(Line& line, const std::vector<s
   // A connection that the server has closed for being idle shows it here, before anything is sent.
   std::byte probe{};
   if (line.socket.fd() >= 0 && recv(line.socket.fd(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up(line);
-  if (line.socket.fd() < 0) QX_RETURN_IF_ERROR(connect(line, deadline));
+  if (line.socket.fd() < 0) {
+    if (!await_turn(deadline)) return deadline_exceeded("");
+    QX_RETURN_IF_ERROR(connect(line, deadline));
+  }
   line.channel->send(frame);
   QX_RETURN_IF_ERROR(send_outgoing(line, deadline + kGrace));
   while (true) {
@@ -347,7 +358,8 @@ Status StoreConnections::connect(Line& line, Clock::time_point deadline) {
   }
   const uint16_t own_port = port();
   QX_ASSIGN_OR_RETURN(const Endpoint endpoint, make_endpoint(address, own_port != 0 ? own_port : options_.port));
-  return connect_to(line, endpoint, std::min(deadline, Clock::now() + kAttemptLimit));
+  const Clock::time_point now = Clock::now();
+  return connect_to(line, endpoint, std::max(std::min(deadline, now + kAttemptLimit), now + kGrace));
 }
 
 Status StoreConnections::connect_to(Line& line, const Endpoint& endpoint, Clock::time_point deadline) {
@@ -380,7 +392,14 @@ Status StoreConnections::authenticate(Line& line, Clock::time_point deadline) {
     QX_RETURN_IF_ERROR(send_outgoing(line, deadline));
     QX_RETURN_IF_ERROR(receive_some(line, deadline));
   }
-  if (line.channel->state() == SecureChannel::State::kRefused) return lost(line.channel->refusal().message());
+  if (line.channel->state() == SecureChannel::State::kRefused) {
+    static_cast<void>(send_outgoing(line, deadline));  // tells it why, where it is still there
+    const Status refusal = lost(line.channel->refusal().message());
+    const std::lock_guard lock(mutex_);
+    if (!unreached_) unreached_ = Unreached{{}, {}, Clock::now(), {}};
+    unreached_->refusal = refusal;
+    return refusal;
+  }
   return send_outgoing(line, deadline);
 }
 
@@ -433,12 +452,39 @@ void StoreConnections::hang_up(Line& line) {
   line.received.clear();
 }
 
-Status StoreConnections::sleep(Clock::time_point since, Clock::time_point deadline) {
-  const Clock::time_point now = Clock::now();
-  const auto pause = std::clamp<Clock::duration>((now - since) / kPausePart, kFirstPause, kLongestPause);
+bool StoreConnections::await_turn(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  changed_->wait_until(lock, std::min(deadline, now + pause), [this] { return cancelled_; });
-  return ok_status();
+  if (!unreached_) return true;
+  const Clock::time_point turn = unreached_->next_attempt;
+  changed_->wait_until(lock, std::min(deadline, turn), [this] { return cancelled_; });
+  return cancelled_ || Clock::now() < deadline;
+}
+
+void StoreConnections::note_failure(const Status& status) {
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard lock(mutex_);
+  if (!unreached_) unreached_ = Unreached{{}, {}, now, {}};
+  // One that had no turn, or no time to fail, tells nothing new.
+  if (status.message().empty()) return;
+  if (unreached_->last.ok() || status.code() != StatusCode::kDeadlineExceeded) unreached_->last = status;
+  const auto pause = std::clamp<Clock::duration>((now - unreached_->since) / kPausePart, kFirstPause, kLongestPause);
+  unreached_->next_attempt = now + pause;
+}
+
+std::string StoreConnections::describe_failure() const {
+  const std::lock_guard lock(mutex_);
+  if (!unreached_ || unreached_->last.ok()) return lost("it was not reached").message();
+  const Status& refusal = unreached_->refusal;
+  if (refusal.ok() || refusal.message() == unreached_->last.message()) return unreached_->last.message();
+  return unreached_->last.message() + "; before that: " + refusal.message();
+}
+
+Status StoreConnections::trouble() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unreached_) return server_ ? server_->refusal() : ok_status();
+  }
+  return unavailable(describe_failure());
 }
 
 }  // namespace qx::collectives

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
 
   StoreConnections(const NetworkStore::Options& options, uint64_t job_id);
   ~StoreConnections();
+  // Cancels those of this process at that place, and ends the server that they have there.
+  static void end_all_at(const std::string& host, uint16_t port);
   // Other connections of this process to the same server, which lives as long as either. To be started too.
   std::shared_ptr<StoreConnections> another() const;
   // Serves, where this is rank 0 and the host is an address, or starts to look the name up.
@@ -33,6 +36,8 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   void cancel();
   uint16_t port() const;
   size_t num_served_connections() const;
+  // Why ranks do not come together here: rank 0 is not reached, or has refused others. Ok where nothing is known.
+  Status trouble() const;
   // Around a fork: nothing that the child will close changes meanwhile.
   void hold_for_fork() { mutex_.lock(); }
   void release_after_fork() { mutex_.unlock(); }
@@ -64,7 +69,10 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   Status send_outgoing(Line& line, Clock::time_point deadline);
   Status receive_some(Line& line, Clock::time_point deadline);
   void hang_up(Line& line);
-  Status sleep(Clock::time_point since, Clock::time_point deadline);
+  // Waits until rank 0 is to be looked for again; false where the deadline is sooner.
+  bool await_turn(Clock::time_point deadline);
+  void note_failure(const Status& status);
+  std::string describe_failure() const;
   Status cancelled() const;
 
   const NetworkStore::Options options_;
@@ -79,6 +87,12 @@ class StoreConnections : public std::enable_shared_from_this<StoreConnections> {
   size_t turn_ = 0;                     // which of them is tried next
   bool serves_;
   std::shared_ptr<StoreServer> server_;
+  // While rank 0 is not reached. All calls share it: a rank that asks in many short ones must not knock in each.
+  struct Unreached {
+    Status last, refusal;
+    Clock::time_point since, next_attempt;
+  };
+  std::optional<Unreached> unreached_;
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<Line*> free_lines_;
 };

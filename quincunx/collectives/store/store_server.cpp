@@ -237,6 +237,7 @@ bool StoreServer::on_event(Connection& connection, uint32_t events) {
   const State state = connection.channel->state();
   if (state == State::kRefused) {
     ++num_dropped_;
+    note_refusal(*connection.channel);
     flush(connection);  // tells it why
     return false;
   }
@@ -245,6 +246,20 @@ bool StoreServer::on_event(Connection& connection, uint32_t events) {
     return false;
   }
   return flush(connection) && open;
+}
+
+void StoreServer::note_refusal(const SecureChannel& channel) {
+  if (channel.peer_rank() < 0) return;
+  const std::lock_guard lock(refusal_mutex_);
+  ++num_refused_;
+  refusal_ = channel.refusal();
+}
+
+Status StoreServer::refusal() const {
+  const std::lock_guard lock(refusal_mutex_);
+  if (refusal_.ok()) return refusal_;
+  return unavailable("of connections that did not prove themselves, " + std::to_string(num_refused_) +
+                     " until now, the last: " + refusal_.message());
 }
 
 // False at the end of the stream.

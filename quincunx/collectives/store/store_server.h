@@ -45,6 +45,8 @@ class StoreServer {
   size_t num_connections() const { return num_connections_; }
   // Connections that were dropped because they did not prove themselves or did not speak the protocol.
   uint64_t num_dropped() const { return num_dropped_; }
+  // Of the last one that spoke the protocol and did not prove itself, with their number; ok where there was none.
+  Status refusal() const;
   // A request of this process. nullopt where it waits for keys that are not there by then, or where it was woken.
   std::optional<StoreResponse> call(const StoreRequest& request, Clock::time_point wait_until);
   void wake_callers() { changed_->notify_all(); }
@@ -80,6 +82,7 @@ class StoreServer {
   bool on_event(Connection& connection, uint32_t events);
   bool read_some(Connection& connection);
   bool take_requests(Connection& connection);
+  void note_refusal(const SecureChannel& channel);
   void answer(Connection& connection, const StoreRequest& request);
   // Whether there was one.
   bool answer_waiting();
@@ -98,6 +101,9 @@ class StoreServer {
   std::atomic<bool> stop_{false};
   std::atomic<size_t> num_connections_{0};
   std::atomic<uint64_t> num_dropped_{0};
+  mutable std::mutex refusal_mutex_;
+  Status refusal_;
+  uint64_t num_refused_ = 0;
   std::mutex busy_;  // held while the thread does anything but wait
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   // Used under the lock only.

@@ -135,13 +135,15 @@ void bind_store(py::module_& module) {
   module.def(
       "open_store",
       [](const std::string& host, uint16_t port, int rank, int world_size, const std::string& generation,
-         std::shared_ptr<qx::collectives::Credentials> credentials, std::chrono::milliseconds timeout) {
+         std::shared_ptr<qx::collectives::Credentials> credentials, bool ends_former,
+         std::chrono::milliseconds timeout) {
         qx::collectives::NetworkStore::Options options;
         options.host = host;
         options.port = port;
         options.rank = rank;
         options.world_size = world_size;
         options.generation = generation;
+        options.ends_former = ends_former;
         if (credentials) {
           options.credentials = *credentials;
         } else {
@@ -152,7 +154,7 @@ void bind_store(py::module_& module) {
         return NetworkStore::open(options, timeout);
       },
       py::arg("host"), py::arg("port"), py::arg("rank"), py::arg("world_size"), py::arg("generation"),
-      py::arg("credentials"), py::arg("timeout"), without_gil);
+      py::arg("credentials"), py::arg("ends_former"), py::arg("timeout"), without_gil);
 }
 
 // An exception class of its own, so that both `except TimeoutError` and `except DistBackendError` catch it.

@@ -74,10 +74,11 @@ int num_entries(const char* directory) {
   return count;
 }
 
-uint16_t unused_port() {
-  auto listener = listen_on("127.0.0.1");
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&listener->endpoint.address)->sin_port);
+uint16_t port_of(const Listener& listener) {
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&listener.endpoint.address)->sin_port);
 }
+
+uint16_t unused_port() { return port_of(*listen_on("127.0.0.1")); }
 
 TEST(NetworkStore, ServesEveryOperation) {
   const auto root = open_root();
@@ -165,9 +166,48 @@ TEST(NetworkStore, AClientThatWaitsDoesNotTakeTheServersPort) {
 TEST(NetworkStore, TellsWhyRankZeroWasNotReached) {
   const auto client = open_client(unused_port());
   const auto value = client->get("a", milliseconds(60));
-  EXPECT_EQ(value.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(value.status().code(), StatusCode::kUnavailable);  // a key that is not set: kDeadlineExceeded
   EXPECT_THAT(value.status().message(), HasSubstr("store of rank 0 at 127.0.0.1:"));
   EXPECT_THAT(value.status().message(), HasSubstr("Connection refused"));
+  const auto response = client->call(request(StoreOperation::kGet, {"a"}), milliseconds(5));
+  EXPECT_EQ(response.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(response.status().message(), HasSubstr("Connection refused"));
+}
+
+TEST(NetworkStore, KnocksInEverLongerPausesHoweverShortTheCalls) {
+  const Listener silent = std::move(listen_on("127.0.0.1")).value();
+  const auto client = open_client(port_of(silent));
+  int num_knocks = 0;
+  std::atomic<bool> stop = false;
+  std::thread door([&] {
+    while (!stop) {
+      if (accept_from(silent.socket).ok()) ++num_knocks;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  const auto end = std::chrono::steady_clock::now() + milliseconds(400);
+  while (std::chrono::steady_clock::now() < end) EXPECT_FALSE(client->get("a", milliseconds(1)).ok());
+  stop = true;
+  door.join();
+  EXPECT_GT(num_knocks, 1);
+  EXPECT_LT(num_knocks, 100);
+}
+
+TEST(NetworkStore, RemembersARefusalWhenTheServerHasGone) {
+  auto root = open_root(3, "0123456789abcdef");
+  NetworkStore::Options options = client_options(root->port());
+  options.credentials.secret = Secret("fedcba9876543210");
+  const auto stranger = *NetworkStore::open(options);
+  EXPECT_THAT(stranger->get("a", milliseconds(5)).status().message(), HasSubstr("does not hold the same secret"));
+  Status at_root;
+  for (int i = 0; i < 1000 && at_root.code() != StatusCode::kUnavailable; ++i) {
+    at_root = root->get("a", milliseconds(5)).status();
+  }
+  EXPECT_THAT(at_root.message(), HasSubstr("until now, the last: the peer refused this rank, because it does not"));
+  root.reset();
+  const Status status = stranger->get("a", milliseconds(200)).status();
+  EXPECT_THAT(status.message(), HasSubstr("Connection refused; before that: "));
+  EXPECT_THAT(status.message(), HasSubstr("does not hold the same secret"));
 }
 
 TEST(NetworkStore, RefusesAPortThatIsTaken) {

@@ -209,13 +209,13 @@ HWY_INLINE V Tanh(D d, V x) {
   static constexpr float kSmall[] = {-3.333333135e-01f, 1.333319694e-01f,  -5.394551903e-02f,
                                      2.169368044e-02f,  -8.159555495e-03f, 2.126227133e-03f};
   const V x2 = hn::Mul(x, x);
-  const V small = hn::MulAdd(hn::Mul(x, x2), Polynomial(d, x2, kSmall), x);
+  const V small = hn::MulAdd(hn::Mul(t, x2), Polynomial(d, x2, kSmall), t);
   const V one = hn::Set(d, 1.0f);
   const V two = hn::Set(d, 2.0f);
   // (1 - e) / (1 + e) written as 1 - 2e / (1 + e): the error of e = exp(-2t) is damped.
   const V e = ExpOfNonPositive(d, hn::Mul(hn::Neg(two), t));
   const V large = hn::Sub(one, hn::Div(hn::Mul(two, e), hn::Add(one, e)));
-  return hn::IfThenElse(hn::Gt(t, hn::Set(d, 0.625f)), hn::CopySignToAbs(large, x), small);
+  return hn::CopySignToAbs(hn::IfThenElse(hn::Gt(t, hn::Set(d, 0.625f)), large, small), x);
 }
 
 // 1 / (1 + exp(-x)), without overflow: exp is taken of -|x| only. Within 2 ulp with kCompensated, 2.5 without.
@@ -246,7 +246,7 @@ HWY_INLINE V Quotient(D /*d*/, V dividend, V divisor) {
   // and its product would round twice. A division of 16 lanes takes as long as ten products.
   const V reciprocal = hn::ApproximateReciprocal(divisor);
   const V y = hn::Mul(dividend, reciprocal);
-  return hn::MulAdd(reciprocal, hn::NegMulAdd(divisor, y, dividend), y);
+  return hn::NegMulAdd(reciprocal, hn::MulSub(divisor, y, dividend), y);  // -0 stays what it is
 #else
   return hn::Div(dividend, divisor);
 #endif

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/dispatch_targets.h"
+#include "kernels/random_values.h"
 #include "quincunx/kernels/elementwise/unary_reference.h"
 #include "quincunx/parallel/parallel_for.h"
 
@@ -122,11 +123,21 @@ TEST(ApplyUnary, KnowsEachFunctionByItsName) {
             "relu6, gelu_quick, hardsigmoid, hardswish, softplus, got 'swish'");
 }
 
-TEST(ApplyUnary, KeepsTheSignOfZeroWhereTheFunctionIsOdd) {
+TEST(ApplyUnary, KeepsTheSignOfZeroWhereTheFunctionVanishesThere) {
+  using enum UnaryFunction;
   for_each_dispatch_target([] {
-    std::vector<float> x = {-0.0f}, y(1);
-    ASSERT_TRUE(sin(x, y).ok());
-    EXPECT_TRUE(std::signbit(y[0]));
+    for (const auto function : {kErf, kTanh, kSin, kSilu, kGeluErf, kGeluTanh, kGeluQuick, kHardswish}) {
+      std::vector<float> x(70), y(x.size());
+      for (size_t i = 0; i < x.size(); i += 2) x[i] = -0.0f;
+      const TensorView in = view(x.data(), DType::kFloat32, {70}), out = view(y.data(), DType::kFloat32, {70});
+      ASSERT_TRUE(apply_unary(function, in, out).ok());
+      EXPECT_EQ(std::memcmp(x.data(), y.data(), x.size() * sizeof(float)), 0) << static_cast<int>(function);
+      std::vector<uint16_t> half = narrowed(x, DType::kBFloat16), result(half.size());
+      ASSERT_TRUE(
+          apply_unary(function, view(half.data(), DType::kBFloat16, {70}), view(result.data(), DType::kBFloat16, {70}))
+              .ok());
+      EXPECT_EQ(half, result) << static_cast<int>(function);
+    }
   });
 }
 

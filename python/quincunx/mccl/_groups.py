@@ -38,6 +38,13 @@ class Options:
     tls_key_file: str | None = None
     tls_authority_file: str | None = None
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            expected = type(field.default) if field.default is not None else str
+            if not isinstance(value, expected) and not (value is None and field.default is None):
+                raise TypeError(f"{field.name}: expected {expected.__name__}, got {type(value).__name__}")
+
     def credentials(self) -> Any | None:
         """None where the environment is to tell. ValueError names the field that is wrong."""
         return load().load_credentials(
@@ -62,6 +69,8 @@ class Progress:
 def find_backend(group: dist.ProcessGroup | None) -> Any | None:
     """The mccl backend that serves CPU tensors of the group, or None."""
     group = group if group is not None else dist.group.WORLD
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group: expected a ProcessGroup of which this rank is a member, got {type(group).__name__}")
     if group is None or torch.device("cpu") not in group._device_types:
         return None
     backend = group._get_backend(torch.device("cpu"))
@@ -80,23 +89,28 @@ def _backend_of(group: dist.ProcessGroup | None) -> Any:
     return backend
 
 
+def check_options(name: str, options: Options | None) -> Options:
+    """The options, or those of the environment for None."""
+    if options is not None and not isinstance(options, Options):
+        raise TypeError(f"{name}: expected quincunx.mccl.Options, got {type(options).__name__}")
+    return options if options is not None else Options()
+
+
 def create(options: Any, pg_options: Options | None) -> Any:
     """Called by torch for each new group. A group of members of an mccl default group uses that one's connections."""
-    if pg_options is not None and not isinstance(pg_options, Options):
-        raise TypeError(f"pg_options: expected quincunx.mccl.Options, got {type(pg_options).__name__}")
+    own = check_options("pg_options", pg_options)
     parent = find_backend(None) if dist.is_initialized() and options.global_ranks_in_group else None
     if parent is not None and pg_options is None and parent.progress()[0] in ("connecting", "ready"):
         return parent.split_members(list(options.global_ranks_in_group), options.group_id, options.timeout)
-    pg_options = pg_options or Options()
     native = load().Options()
     native.rank, native.world_size = options.group_rank, options.group_size
     native.group_name = options.group_id
-    native.generation = pg_options.generation or restart_generation(os.environ)
+    native.generation = own.generation or restart_generation(os.environ)
     native.timeout = options.timeout
-    native.interface_address = pg_options.interface_address
-    native.allow_shared_memory = pg_options.allow_shared_memory
-    native.host_id = pg_options.host_id
-    native.credentials = pg_options.credentials()
+    native.interface_address = own.interface_address
+    native.allow_shared_memory = own.allow_shared_memory
+    native.host_id = own.host_id
+    native.credentials = own.credentials()
     return load().McclBackend.create(options.store, native)
 
 

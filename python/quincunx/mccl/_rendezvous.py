@@ -4,7 +4,7 @@ import datetime
 import os
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
@@ -17,7 +17,7 @@ from quincunx.mccl._environment import (
     restart_generation,
 )
 from quincunx.mccl._extension import load
-from quincunx.mccl._groups import Options
+from quincunx.mccl._groups import Options, check_options
 
 _QUERY = ("rank", "world_size", "generation")
 
@@ -27,6 +27,13 @@ def _number(name: str, values: dict[str, str]) -> int:
         return int(values[name])
     except ValueError:
         raise ValueError(f"mccl://: {name}: expected a number, got {values[name]!r}") from None
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        return None
 
 
 def _parse(url: str, options: Options) -> tuple[Place, str]:
@@ -40,7 +47,7 @@ def _parse(url: str, options: Options) -> tuple[Place, str]:
     if parts.hostname is None:
         place = find_place(os.environ)
         host, port = place.host, place.port
-    elif parts.port is None:
+    elif _port(parts) is None or parts.path.strip("/"):
         raise ValueError(f"mccl://: expected mccl://host:port, got {url!r}")
     else:
         host, port = parts.hostname, parts.port
@@ -59,7 +66,9 @@ def open_store(
     It is proven to with the secret and TLS files of `options`, else with those of the environment. The generation of
     `options` counts where the URL has none.
     """
-    options = options or Options()
+    options = check_options("options", options)
+    if not isinstance(url, str):
+        raise TypeError(f"url: expected a str, got {type(url).__name__}")
     place, generation = _parse(url, options)
     return load().open_store(
         place.host,

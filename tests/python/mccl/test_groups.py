@@ -314,6 +314,8 @@ def test_another_group_than_mccl_is_refused():
         dist.destroy_process_group()
     with pytest.raises(ValueError, match="there is no default group"):
         mccl.progress()
+    with pytest.raises(TypeError, match="group: expected a ProcessGroup of which this rank is a member, got int"):
+        mccl.ready(5)
 
 
 def test_extended_functions_can_be_restored():

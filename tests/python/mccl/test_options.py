@@ -120,6 +120,20 @@ def test_what_is_wrong_is_named(options, complaint):
     assert not dist.is_initialized()
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"host_id": 5}, "host_id: expected str, got int"),
+        ({"allow_shared_memory": "no"}, "allow_shared_memory: expected bool, got str"),
+        ({"secret": b"0123456789abcdef"}, "secret: expected str, got bytes"),
+        ({"host_id": None}, "host_id: expected str, got NoneType"),
+    ],
+)
+def test_options_have_types(given, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        mccl.Options(**given)
+
+
 def test_a_secret_is_not_shown():
     assert "0123456789abcdef" not in repr(mccl.Options(secret="0123456789abcdef"))
 

@@ -200,6 +200,9 @@ def test_a_whole_job_from_the_environment_alone(run_ranks):
     ("url", "complaint"),
     [
         ("mccl://127.0.0.1", "expected mccl://host:port"),
+        ("mccl://127.0.0.1:70000", "expected mccl://host:port"),
+        ("mccl://127.0.0.1:x", "expected mccl://host:port"),
+        ("mccl://127.0.0.1:29500/path", "expected mccl://host:port"),
         ("mccl://127.0.0.1:29500?speed=9", "got speed"),
         ("mccl://127.0.0.1:29500?rank=x", "rank: expected a number, got 'x'"),
         ("mccl://0.0.0.0:29500?rank=0&world_size=2", "host: expected an address"),
@@ -209,6 +212,13 @@ def test_a_whole_job_from_the_environment_alone(run_ranks):
 def test_bad_urls_are_refused(url, complaint):
     with pytest.raises(ValueError, match=complaint):
         mccl.open_store(url)
+
+
+def test_a_store_is_not_opened_with_other_things():
+    with pytest.raises(TypeError, match="url: expected a str, got int"):
+        mccl.open_store(5)
+    with pytest.raises(TypeError, match=r"options: expected quincunx\.mccl\.Options, got dict"):
+        mccl.open_store("mccl://127.0.0.1:29500?rank=0&world_size=1", options={})
 
 
 class TestStore:

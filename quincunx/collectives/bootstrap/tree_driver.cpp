@@ -120,10 +120,10 @@ void TreeDriver::admit_waiting(Clock::time_point now) {
   if (!has_room()) {
     if (now < next_look_) return;
     next_look_ = now + kStrangerTime;
-    const bool is_wanted = has_caller(host_listener_) || has_caller(local_listener_);
-    if (!is_wanted || node_->oldest_stranger() > now - kStrangerTime) return;
-    node_->drop_oldest_stranger();
+    if (!has_caller(host_listener_) && !has_caller(local_listener_)) return;
+    node_->drop_strangers(now - kStrangerTime);
     drain();
+    if (!has_room()) return;
   }
   is_full_ = false;
   next_look_ = Clock::time_point::max();

@@ -330,18 +330,7 @@ int TreeNode::num_strangers() const {
                     [](const auto& connection) { return connection->link == State::Link::kStranger; }));
 }
 
-TreeNode::Time TreeNode::oldest_stranger() const {
-  for (const auto& [deadline, id] : state_->handshakes) {
-    const State::Connection* stranger = state_->find(id);
-    if (stranger != nullptr && stranger->link == State::Link::kStranger) return deadline - kHandshakeTime;
-  }
-  return Time::max();
-}
-
-void TreeNode::drop_oldest_stranger() {
-  const Time oldest = oldest_stranger();
-  if (oldest != Time::max()) state_->drop_strangers_until(oldest + kHandshakeTime);
-}
+void TreeNode::drop_strangers(Time came_until) { state_->drop_strangers_until(came_until + kHandshakeTime); }
 
 const RankSet& TreeNode::dead() const { return state_->dead; }
 const TreeNode::Statistics& TreeNode::statistics() const { return state_->statistics; }

@@ -145,9 +145,8 @@ class TreeNode {
   bool has_children() const;
   // Whoever was accepted and has not said who it is.
   int num_strangers() const;
-  // When the first of them came; Time::max() where there is none.
-  Time oldest_stranger() const;
-  void drop_oldest_stranger();
+  // Those that came until then.
+  void drop_strangers(Time came_until);
   // Ranks known to have died.
   const RankSet& dead() const;
   struct Statistics {

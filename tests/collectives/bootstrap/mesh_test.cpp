@@ -1,5 +1,5 @@
-// How ranks come together: what it takes of descriptors, who is told what when somebody is missing, dies or is twice
-// there, and that jobs, groups and restarts do not meet each other.
+// How ranks come together: who is told what when somebody is missing, dies or is twice there, and that jobs, groups and
+// restarts do not meet each other.
 #include <sys/resource.h>
 
 #include "collectives/ranks.h"
@@ -8,39 +8,12 @@
 namespace qx::collectives::testing {
 namespace {
 
-int num_descriptors() {
-  int count = -1;  // the directory itself is open
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
-}
-
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 int64_t sum_of_ones(Communicator& group) {
   int64_t one = 1;
   require_ok(group.all_reduce({&one, 1, DType::kInt64}, {})->wait());
   return one;
-}
-
-// A Python program has some descriptors of its own: 16 in all leave it few enough.
-TEST(Mesh, TakesFewDescriptorsAndNoneForAGroup) {
-  run_processes({24}, [](const Job& job, int rank) {
-    const int before = num_descriptors();
-    const auto group = connect(job, rank);
-    require(sum_of_ones(*group) == 24, "sum");
-    require_ok(group->barrier()->wait());
-    const int connected = num_descriptors();
-    require(connected - before <= 13, std::to_string(connected - before) + " descriptors");
-    std::vector<int> even;
-    for (int r = 0; r < 24; r += 2) even.push_back(r);
-    if (rank % 2 == 0) {
-      const auto half = group->split(even, "even");
-      require_ok(half.status());
-      require(sum_of_ones(**half) == 12, "sum of the half");
-      require(num_descriptors() == connected, "a group has opened descriptors");
-    }
-    require_ok(group->barrier()->wait());
-  });
 }
 
 TEST(Mesh, WorksWithinALimitOf64Descriptors) {

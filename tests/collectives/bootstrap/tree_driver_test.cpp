@@ -10,6 +10,7 @@
 #include <string>
 
 #include "quincunx/collectives/bootstrap/front_door.h"
+#include "quincunx/collectives/bootstrap/unix_name.h"
 
 namespace qx::collectives {
 namespace {
@@ -19,7 +20,8 @@ using Clock = EventLoop::Clock;
 
 class Job {
  public:
-  Job(int world_size, const std::string& token_of_ranks) : world_size_(world_size) {
+  Job(int world_size, const std::string& token_of_ranks, int num_started = kAll)
+      : world_size_(world_size), token_of_ranks_(token_of_ranks) {
     static int count = 0;
     name_ = "@qx-driver-test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
     auto loop = EventLoop::create();
@@ -33,9 +35,11 @@ class Job {
         *loop_, [this](Purpose) { return std::optional(drivers_[0]->proof(false)); },
         [this](std::shared_ptr<Stream> stream) { drivers_[0]->adopt(std::move(stream)); });
     door_->add(std::move(listener->socket), true);
-    for (int rank = 0; rank < world_size; ++rank) add(rank, rank == 0 ? "token" : token_of_ranks);
+    for (int rank = 0; rank < std::min(world_size, num_started); ++rank) start(rank);
   }
 
+  void start(int rank) { add(rank, rank == 0 ? "token" : token_of_ranks_); }
+  const std::string& host_name() const { return name_; }
   TreeDriver& driver(int rank) { return *drivers_[static_cast<size_t>(rank)]; }
   void kill(int rank) { drivers_[static_cast<size_t>(rank)].reset(); }
   const FrontDoor& door() const { return *door_; }
@@ -91,7 +95,10 @@ class Job {
     });
   }
 
+  static constexpr int kAll = 1 << 20;
+
   const int world_size_;
+  const std::string token_of_ranks_;
   std::string name_, endpoint_;
   std::unique_ptr<EventLoop> loop_;
   std::vector<std::unique_ptr<TreeDriver>> drivers_;
@@ -126,6 +133,23 @@ TEST(TreeDriver, ALeaveIsNoDeath) {
     return drained;
   }));
   EXPECT_TRUE(job.told_dead.empty());
+}
+
+// They hold places of the leader until others want them, and are no reason to let others in beyond its limit.
+TEST(TreeDriver, SilentConnectionsKeepNobodyOut) {
+  constexpr int kRanks = 30;
+  Job job(kRanks, "token", 2);
+  ASSERT_TRUE(job.run_until([&] { return job.driver(0).node().statistics().num_children == 1; }));
+  std::vector<Socket> silent;
+  for (int i = 0; i < 100; ++i) {
+    auto connection = connect_to_name(job.host_name());
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    silent.push_back(std::move(*connection));
+  }
+  for (int rank = 2; rank < kRanks; ++rank) job.start(rank);
+  ASSERT_TRUE(job.run_until([&] { return job.ready.size() == kRanks; }));
+  EXPECT_GE(job.driver(1).num_dropped(), 100u);
+  EXPECT_LE(job.driver(1).node().statistics().most_connections, 5);
 }
 
 TEST(TreeDriver, LetsNobodyInWithoutTheToken) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -81,11 +82,13 @@ class Peer {
   std::vector<std::byte> received_;
 };
 
-std::unique_ptr<StoreServer> start_server(std::chrono::milliseconds idle_limit = std::chrono::minutes(1)) {
+std::unique_ptr<StoreServer> start_server(std::chrono::milliseconds idle_limit = std::chrono::minutes(1),
+                                          size_t max_passing = 128) {
   StoreServer::Options options;
   options.addresses = {"127.0.0.1"};
   options.identity = {Purpose::kStore, false, 0, -1, 77, ""};
   options.idle_limit = idle_limit;
+  options.max_passing = max_passing;
   auto server = StoreServer::start(std::move(options));
   QX_CHECK(server.ok());
   return std::move(*server);
@@ -141,6 +144,76 @@ TEST(StoreServer, RefusesAnAnswerThatIsTooLargeBeforeItIsMade) {
   EXPECT_EQ(response.error, "values: expected at most 16777216 bytes together");
   peer.send(request(StoreOperation::kGet, {"large", "large", "large"}));
   EXPECT_EQ(peer.response().values.size(), 3u);
+}
+
+// Of those that say nothing, two at a time are taken, and each has its place for a while.
+TEST(StoreServer, TakesFewAtATimeAndLetsThoseBehindIn) {
+  constexpr size_t kMostPassing = 2;
+  const auto server = start_server(std::chrono::minutes(1), kMostPassing);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 20; ++i) {
+    auto socket = start_connect(*make_endpoint("127.0.0.1", server->port()));
+    ASSERT_TRUE(socket.ok());
+    silent.push_back(std::move(*socket));
+  }
+  size_t most = 0;
+  std::atomic<bool> stop = false;
+  std::thread counter([&] {
+    while (!stop) {
+      most = std::max(most, server->num_connections());
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
+  Peer peer(server->port());
+  peer.send(request(StoreOperation::kSet, {"a"}, {"1"}));
+  EXPECT_EQ(peer.response().code, StatusCode::kOk);
+  stop = true;
+  counter.join();
+  EXPECT_EQ(most, kMostPassing);
+}
+
+TEST(StoreServer, LetsOthersInBesideThoseWhoWait) {
+  const auto server = start_server(std::chrono::minutes(1), 1);
+  std::vector<std::unique_ptr<Peer>> waiting;
+  for (int i = 0; i < 5; ++i) {
+    waiting.push_back(std::make_unique<Peer>(server->port()));
+    StoreRequest wait = request(StoreOperation::kGet, {"late"});
+    wait.wait_ms = kPatienceMs;
+    waiting.back()->send(wait);
+  }
+  Peer peer(server->port());
+  peer.send(request(StoreOperation::kSet, {"late"}, {"value"}));
+  EXPECT_EQ(peer.response().code, StatusCode::kOk);
+  for (const auto& each : waiting) EXPECT_EQ(each->response().values, std::vector<std::string>{"value"});
+}
+
+TEST(StoreServer, AnswersItsOwnProcessWithoutAConnection) {
+  const auto server = start_server();
+  Peer peer(server->port());
+  const auto soon = [] { return StoreServer::Clock::now() + std::chrono::milliseconds(5); };
+  EXPECT_FALSE(server->call(request(StoreOperation::kGet, {"a"}), soon()).has_value());
+  EXPECT_EQ(server->missing_keys(request(StoreOperation::kGet, {"a"})), "a");
+  StoreRequest wait = request(StoreOperation::kGet, {"b"});
+  wait.wait_ms = kPatienceMs;
+  peer.send(wait);
+  std::thread late(
+      [&] { EXPECT_EQ(server->call(request(StoreOperation::kSet, {"b"}, {"2"}), soon())->code, StatusCode::kOk); });
+  EXPECT_EQ(peer.response().values, std::vector<std::string>{"2"});
+  late.join();
+  std::thread setter([&] {
+    StoreRequest set = request(StoreOperation::kSet, {"a"}, {"1"});
+    set.sequence = 2;
+    peer.send(set);
+    EXPECT_EQ(peer.response().code, StatusCode::kOk);
+  });
+  const auto limit = StoreServer::Clock::now() + std::chrono::milliseconds(kPatienceMs);
+  std::optional<StoreResponse> response;
+  while (!response && StoreServer::Clock::now() < limit) {
+    response = server->call(request(StoreOperation::kGet, {"a"}), limit);
+  }
+  setter.join();
+  ASSERT_TRUE(response.has_value());
+  EXPECT_EQ(response->values, std::vector<std::string>{"1"});
 }
 
 }  // namespace

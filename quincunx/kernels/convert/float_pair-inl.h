@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "quincunx/base/dtype.h"
+#include "quincunx/kernels/convert/bfloat16_instructions.h"
 #include "quincunx/kernels/convert/float_storage-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,11 +52,38 @@ HWY_INLINE FloatPair<D> LoadPair(D d, const BFloat16* p) {
   return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(du32, 0xffff0000u)))};
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// Where `words` can be had from vcvtne2ps2bf16, which takes denormals for zero. As text, because this target promises
+// the instruction to no compiler.
+template <class D, class V>
+HWY_INLINE bool PackByInstruction(D /*d*/, FloatPair<D> pair, V& words) {
+  if (!has_bfloat16_instructions) return false;
+  constexpr int kDenormal = 0x20;
+  const __mmask16 in_a = _mm512_fpclass_ps_mask(pair.a.raw, kDenormal);
+  const __mmask16 in_b = _mm512_fpclass_ps_mask(pair.b.raw, kDenormal);
+  if (HWY_UNLIKELY(_mm512_kortestz(in_a, in_b) == 0)) return false;
+  alignas(64) static constexpr uint16_t kInterleaved[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                            21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                            11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  __m512i halves;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(pair.b.raw), "v"(pair.a.raw));
+  words = V{_mm512_permutexvar_epi16(_mm512_load_si512(kInterleaved), halves)};
+  return true;
+}
+#else
+template <class D, class V>
+HWY_INLINE bool PackByInstruction(D /*d*/, FloatPair<D> /*pair*/, V& /*words*/) {
+  return false;
+}
+#endif
+
 // The upper halves of the words of both, rounded by the lower ones; NaN must be quiet, as arithmetic makes it.
 template <NaNBits kNaN = NaNBits::kAny, class D>
-HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> PackPair(D /*d*/, FloatPair<D> pair) {
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> PackPair(D d, FloatPair<D> pair) {
   const hn::RebindToUnsigned<D> du32;
   const hn::Repartition<uint16_t, D> du16;
+  hn::Vec<decltype(du16)> words;
+  if (HWY_LIKELY(PackByInstruction(d, pair, words))) return words;
   const auto a = hn::BitCast(du32, pair.a), b = hn::BitCast(du32, pair.b);
   const auto high = hn::OddEven(hn::BitCast(du16, b), hn::BitCast(du16, hn::ShiftRight<16>(a)));
   const auto low = hn::OddEven(hn::BitCast(du16, hn::ShiftLeft<16>(b)), hn::BitCast(du16, a));

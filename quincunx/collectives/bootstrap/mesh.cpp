@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 
 // How long a destructor lets the last bytes leave.
 constexpr milliseconds kDrainTime{1000};
-// Addresses of other interfaces that are tried, at most: each takes a descriptor.
-constexpr size_t kMostInterfaces = 4;
+// Addresses of other interfaces that are tried, at most: each takes a descriptor of the 16 that docs/mccl.md promises.
+constexpr size_t kMostInterfaces = 3;
 
 // Whose thread this is.
 thread_local const Mesh* mesh_of_this_thread = nullptr;

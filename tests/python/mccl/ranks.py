@@ -30,3 +30,19 @@ def num_threads() -> int:
 
 def num_threads_and_descriptors() -> tuple[int, int]:
     return num_threads(), len(os.listdir("/proc/self/fd"))
+
+
+def num_descriptor_slots() -> int:
+    """Of the table of this process. The system enlarges it when none is left, and never reduces it."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("FDSize:"))
+
+
+def fill_descriptors(left: int) -> int:
+    """Leaves so many slots of the table free, and returns their number in all: a larger one later tells that more than
+    `left` were open at once."""
+    slots = num_descriptor_slots()
+    for _ in range(slots - left - (len(os.listdir("/proc/self/fd")) - 1)):
+        os.dup(2)
+    assert num_descriptor_slots() == slots
+    return slots

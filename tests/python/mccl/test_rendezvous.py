@@ -39,34 +39,6 @@ def test_only_leaders_of_hosts_ask_rank_zero(run_ranks):
     assert run_ranks(5, body, start=start_at(f"mccl://127.0.0.1:{free_port()}")) == [1] * 5
 
 
-def test_rank_zero_holds_few_descriptors_while_others_come(run_ranks):
-    def start(rank, world):
-        if rank > 0:
-            return start_at(url)(rank, world)
-        counts = [num_threads_and_descriptors()[1]]
-
-        def count():
-            while not ended.wait(0.0005):
-                counts.append(num_threads_and_descriptors()[1])
-
-        ended = threading.Event()
-        counter = threading.Thread(target=count)
-        counter.start()
-        start_at(url)(rank, world)
-        dist.barrier()
-        ended.set()
-        counter.join()
-        os.environ["MOST_DESCRIPTORS"] = str(max(counts) - counts[0])
-
-    def body(rank, world):
-        if rank > 0:
-            dist.barrier()
-        return int(os.environ["MOST_DESCRIPTORS"]) if rank == 0 else None
-
-    url = f"mccl://127.0.0.1:{free_port()}"
-    assert run_ranks(40, body, start=start)[0] <= 16
-
-
 def test_a_store_serves_one_group_after_another(run_ranks):
     def body(rank, world):
         store = mccl.open_store(f"mccl://127.0.0.1:{port}?rank={rank}&world_size={world}", SECONDS)

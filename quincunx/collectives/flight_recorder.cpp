@@ -137,12 +137,13 @@ FlightRecorder& FlightRecorder::instance() {
 }
 
 uint64_t FlightRecorder::begin(FlightRecord record) {
-  record.ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
-  Slot& slot = slots_[record.ticket % kCapacity];
+  const uint64_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
+  record.ticket = ticket;
+  Slot& slot = slots_[ticket % kCapacity];
   const std::lock_guard lock(slot.mutex);
   // A thread that was held up between the two lines has been overtaken by a whole round.
-  if (slot.record.ticket < record.ticket) slot.record = std::move(record);
-  return record.ticket;
+  if (slot.record.ticket < ticket) slot.record = std::move(record);
+  return ticket;
 }
 
 void FlightRecorder::end(uint64_t ticket, const Status& status) {

@@ -8,7 +8,7 @@
 namespace qx::collectives {
 
 FlowExchange::FlowExchange(std::vector<Flow> flows, std::optional<PartialReduction> partial, const Result& result)
-    : partial_(std::move(partial)), result_(result) {
+    : partial_(partial), result_(result) {
   for (Flow& flow : flows) {
     State& state = flows_.emplace_back();
     state.flow = std::move(flow);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quincunx/base/check.h"
 #include "quincunx/collectives/algorithms/flow_exchange.h"
 
 namespace qx::collectives {
@@ -56,6 +57,7 @@ std::optional<Exchange::Chunk> StagedExchange::next_chunk(int peer) const {
 
 void StagedExchange::mark_sent(int peer, const Chunk& chunk) {
   const Place place = place_of(peer, chunk.lane);
+  QX_CHECK(place.exchange != nullptr);  // the chunk is one of next_chunk
   place.exchange->mark_sent(place.peer, {chunk.stream, chunk.lane % kMaxFlows, chunk.bytes});
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "quincunx/base/check.h"
 #include "quincunx/collectives/algorithms/flow_exchange.h"
 #include "quincunx/collectives/algorithms/partial_reduction.h"
 
@@ -76,6 +77,10 @@ class Plan {
   int num_hosts() const { return layout_.num_hosts(); }
   int next_host() const { return (host_ + 1) % num_hosts(); }
   int previous_host() const { return (host_ + num_hosts() - 1) % num_hosts(); }
+  const PartialReduction& partial_reduction() const {
+    QX_CHECK(partial_.has_value());
+    return *partial_;
+  }
   bool is_carrier(int column) const { return index_ == column; }
 
   std::byte* make_scratch(int64_t size) {
@@ -114,7 +119,7 @@ class Plan {
     flow.id = id;
     flow.combines = true;
     flow.data = data;
-    flow.size_bytes = count * dtype_size_bytes(partial_->dtype);
+    flow.size_bytes = count * dtype_size_bytes(partial_reduction().dtype);
     if (host_ != first) flow.from = layout_.carrier(previous_host(), column);
     if (host_ == last)
       flow.feeds = result;  // its id: see link_results
@@ -148,14 +153,14 @@ class Plan {
   void reduce_in_host(const std::vector<Buffer>& contributions, std::byte* partial) {
     Moves moves;
     moves.operation = Operation::kReduceScatter;
-    moves.reduction = partial_->first;
+    moves.reduction = partial_reduction().first;
     for (int k = 0; k < static_cast<int>(contributions.size()); ++k) {
       const Buffer& contribution = contributions[static_cast<size_t>(k)];
       if (k != index_)
         moves.sends.push_back({k, contribution});
       else
         moves.reduced = {bytes_of(contribution), partial, contribution.size_bytes(), contribution.dtype,
-                         partial_->dtype != contribution.dtype};
+                         partial_reduction().dtype != contribution.dtype};
     }
     stages_.push_back(
         {std::make_unique<DirectExchange>(moves, index_, static_cast<int>(local_.size())), std::vector<int>(local_)});
@@ -188,8 +193,8 @@ class Plan {
     std::byte* partial = nullptr;
     if (index_ < layout_.num_carriers()) {
       const Buffer& own = parts[static_cast<size_t>(index_)];
-      const bool stays = in_place && partial_->dtype == own.dtype;
-      partial = stays ? bytes_of(own) : make_scratch(own.count * dtype_size_bytes(partial_->dtype));
+      const bool stays = in_place && partial_reduction().dtype == own.dtype;
+      partial = stays ? bytes_of(own) : make_scratch(own.count * dtype_size_bytes(partial_reduction().dtype));
     }
     reduce_in_host(parts, partial);
     return partial;
@@ -198,7 +203,7 @@ class Plan {
   void all_reduce() {
     const Buffer& buffer = direct_.inputs()[0];
     std::byte* partial = reduce_columns(buffer, true);
-    const int64_t partial_bytes = dtype_size_bytes(partial_->dtype);
+    const int64_t partial_bytes = dtype_size_bytes(partial_reduction().dtype);
     for (int c = 0; c < layout_.num_carriers(); ++c) {
       const Buffer column = slice(buffer, part_of(buffer.count, c, layout_.num_carriers(), buffer.dtype));
       for (int h = 0; h < num_hosts(); ++h) {
@@ -212,7 +217,7 @@ class Plan {
 
   // Where a finished result waits for its owner: where the partial one was, if it is of the same size.
   std::byte* finished_at(std::byte* partial, int64_t count) {
-    return partial_->dtype == call_.dtype ? partial : make_scratch(count * dtype_size_bytes(call_.dtype));
+    return partial_reduction().dtype == call_.dtype ? partial : make_scratch(count * dtype_size_bytes(call_.dtype));
   }
 
   void reduce() {
@@ -243,7 +248,7 @@ class Plan {
         for (size_t i = first; i < std::min(owners.size(), first + static_cast<size_t>(num_columns)); ++i) {
           const Buffer& part = inputs[static_cast<size_t>(owners[i])];
           if (is_carrier(static_cast<int>(parts.size()))) {
-            partial = make_scratch(part.count * dtype_size_bytes(partial_->dtype));
+            partial = make_scratch(part.count * dtype_size_bytes(partial_reduction().dtype));
             partials[static_cast<size_t>(owners[i])] = partial;
           }
           parts.push_back(part);

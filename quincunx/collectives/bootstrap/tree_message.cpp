@@ -43,6 +43,15 @@ bool take_rank(In& in, int world_size, int& rank) {
   return take_number(in, static_cast<uint64_t>(world_size - 1), rank);
 }
 
+// A rank, or -1.
+void put_optional_rank(Out& out, int rank) { put_varint(out, static_cast<uint64_t>(int64_t{rank} + 1)); }
+
+bool take_optional_rank(In& in, int world_size, int& rank) {
+  if (!take_number(in, static_cast<uint64_t>(world_size), rank)) return false;
+  --rank;
+  return true;
+}
+
 bool take_code(In& in, StatusCode& code) { return take_number(in, kLastCode, code); }
 
 bool take_flag(In& in, bool& flag) { return take_number(in, 1, flag); }
@@ -59,7 +68,7 @@ void put(Out& out, const HelloMessage& m) {
   put_byte(out, static_cast<uint8_t>(m.role));
   put_byte(out, m.assigned);
   put_byte(out, m.reattach);
-  put_varint(out, static_cast<uint64_t>(m.unreachable + 1));
+  put_optional_rank(out, m.unreachable);
   put_endpoints(out, m.endpoints);
   m.subtree.encode(out);
   m.dead.encode(out);
@@ -74,7 +83,7 @@ bool take(In& in, int, HelloMessage& m) {
   if (!take_number(in, world_size, m.num_roots) || m.num_roots < 1) return false;
   return take_rank(in, m.world_size, m.rank) && take_number(in, uint64_t{1} << 32, m.pid) &&
          take_number(in, static_cast<uint64_t>(TreeRole::kLocal), m.role) && take_flag(in, m.assigned) &&
-         take_flag(in, m.reattach) && take_number(in, world_size, m.unreachable) && m.unreachable-- >= 0 &&
+         take_flag(in, m.reattach) && take_optional_rank(in, m.world_size, m.unreachable) &&
          take_endpoints(in, m.endpoints) && take_set(in, m.world_size, m.subtree) &&
          take_set(in, m.world_size, m.dead) && m.subtree.contains(m.rank);
 }

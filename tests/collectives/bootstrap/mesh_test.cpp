@@ -29,6 +29,12 @@ TEST(Mesh, OpensTcpLinksWhenTheyAreNeeded) {
     const auto group = connect(job, rank);
     require_ok(group->wait_ready(milliseconds(20000)));
     require(contains(group->statistics_json(), "\"tcp_peers\": 0"), group->statistics_json());
+    // Ranks that go on open links to those that have not looked yet.
+    const auto store = FileStore::open(job.directory);
+    require_ok((*store)->set("looked/" + std::to_string(rank), ""));
+    for (int other = 0; other < 4; ++other) {
+      require_ok((*store)->get("looked/" + std::to_string(other), milliseconds(10000)).status());
+    }
     int32_t value = rank;
     const Buffer buffer{&value, 1, DType::kInt32};
     // The lower rank of two sends first in one pair, the higher one in the other.

@@ -110,8 +110,8 @@ size_t SharedMemoryLink::write(std::span<const std::byte> bytes) {
   const size_t taken = std::min<size_t>(room(), bytes.size());
   const size_t offset = written_ % capacity_;
   const size_t first = std::min(taken, capacity_ - offset);
-  if (first > 0) std::memcpy(outgoing_data_ + offset, bytes.data(), first);
-  if (taken > first) std::memcpy(outgoing_data_, bytes.data() + first, taken - first);
+  copy_(outgoing_data_ + offset, bytes.data(), first);
+  copy_(outgoing_data_, bytes.data() + first, taken - first);
   written_ += taken;
   return taken;
 }

@@ -12,6 +12,7 @@
 #include "quincunx/collectives/transport/doorbell.h"
 #include "quincunx/collectives/transport/host_memory.h"
 #include "quincunx/collectives/transport/link.h"
+#include "quincunx/collectives/transport/ring_copy.h"
 
 namespace qx::collectives {
 
@@ -75,6 +76,7 @@ class SharedMemoryLink : public Link {
   const std::byte* incoming_data_;
   std::byte* outgoing_data_;
   uint64_t capacity_;
+  RingCopy copy_;
   uint64_t written_ = 0;  // this process's copies of the positions that it moves
   uint64_t flushed_ = 0;
   uint64_t read_ = 0;

@@ -131,9 +131,9 @@ Status StoreServer::listen_at(const std::string& address) {
 
 void StoreServer::run() {
   std::vector<epoll_event> events(64);
+  int wait_ms = -1;  // computed under the lock; who changes a connection meanwhile wakes this thread
   while (!stop_) {
-    const int count = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()),
-                                 milliseconds_to_next_event(Clock::now()));
+    const int count = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), wait_ms);
     const std::lock_guard held(busy_);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
@@ -154,6 +154,7 @@ void StoreServer::run() {
     }
     expire(Clock::now());
     take_turns(Clock::now());
+    wait_ms = milliseconds_to_next_event(Clock::now());
   }
 }
 

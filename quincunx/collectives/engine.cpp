@@ -99,6 +99,7 @@ void Engine::attach_link(int rank, std::unique_ptr<Link> link) {
   channel_of(rank).attach(std::move(link));
   set_present(rank);
   for (auto& [id, group] : groups_) group->on_link(rank);
+  if (says_goodbye_) post_goodbye(rank);
   if (driven_) doorbell_->wake();
 }
 
@@ -121,8 +122,13 @@ void Engine::lose_peer(int rank, const std::string& reason) {
   while (has_link(rank) && poll_peer(rank)) {
   }
   if (peer.state == PeerState::kLost) return;
+  mark_lost(rank, reason);
+}
+
+void Engine::mark_lost(int rank, std::string_view reason) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.state = PeerState::kLost;
-  peer.text = peer.left ? "has left: its communicator was destroyed" : reason;
+  peer.text = peer.left ? kHasLeft : reason;
   // A copy: a group that fails may end the last operation of another.
   const auto groups = groups_;
   for (auto& [id, group] : groups) group->on_peer_lost(rank);
@@ -144,12 +150,8 @@ void Engine::post(int rank, const FrameHeader& header, std::span<const std::byte
 bool Engine::poll_peer(int rank) {
   const Result<bool> moved = peers_[static_cast<size_t>(rank)].channel->pump();
   if (moved.ok()) return *moved;
-  Peer& peer = peers_[static_cast<size_t>(rank)];
   ++frames_refused_;
-  peer.state = PeerState::kLost;
-  peer.text = "sent something that is not the protocol: " + moved.status().message();
-  const auto groups = groups_;
-  for (auto& [id, group] : groups) group->on_peer_lost(rank);
+  mark_lost(rank, "sent something that is not the protocol: " + moved.status().message());
   return false;
 }
 
@@ -316,12 +318,19 @@ bool Engine::has_unsent() const {
 }
 
 void Engine::say_goodbye() {
+  says_goodbye_ = true;
+  for (int r = 0; r < world_size(); ++r) {
+    if (has_link(r)) post_goodbye(r);
+  }
+  // Those that have called meanwhile.
+  if (provider_ != nullptr) provider_->look();
+  flush();
+}
+
+void Engine::post_goodbye(int rank) {
   FrameHeader header;
   header.kind = FrameKind::kGoodbye;
-  for (int r = 0; r < world_size(); ++r) {
-    if (has_link(r)) post(r, header, {});
-  }
-  flush();
+  post(rank, header, {});
 }
 
 void Engine::wake_helper() {
@@ -389,7 +398,9 @@ std::optional<OutgoingFrame> Engine::next_frame(int peer) {
 
 Status Engine::on_frame(int peer, const FrameHeader& header, std::span<const std::byte> payload) {
   if (header.kind == FrameKind::kGoodbye && header.group == 0) {
+    // Whatever it sent for its groups has come before.
     peers_[static_cast<size_t>(peer)].left = true;
+    mark_lost(peer, kHasLeft);
     return ok_status();
   }
   const auto found = groups_.find(header.group);

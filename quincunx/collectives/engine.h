@@ -33,6 +33,7 @@ class LinkProvider {
 class Engine final : public FrameHandler, public std::enable_shared_from_this<Engine> {
  public:
   enum class PeerState { kConnecting, kUp, kLost };
+  static constexpr std::string_view kHasLeft = "has left: its communicator was destroyed";
 
   // Holds the engine's lock; callbacks of operations that ended meanwhile run after it is given back.
   class Guard {
@@ -111,7 +112,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   bool has_operation_due_by(Clock::time_point time) const;
   // True where bytes for a peer have not left this process.
   bool has_unsent() const;
-  // Tells the peers that have a link that this rank leaves in order.
+  // Tells the peers that have a link that this rank leaves in order, and those that still get one.
   void say_goodbye();
   // Every group fails: connecting has failed or was given up.
   void fail_all(const Status& status);
@@ -154,6 +155,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
 
   void drive(Guard& guard, const OperationState* operation, Clock::time_point deadline);
   bool poll_peer(int rank);
+  void mark_lost(int rank, std::string_view reason);
+  void post_goodbye(int rank);
   // How many rings the one operation waits for, at least.
   int num_calls_awaited() const;
   PeerChannel& channel_of(int rank);
@@ -184,6 +187,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   size_t num_early_frames_ = 0;
   std::set<uint64_t> closed_groups_;
   int active_operations_ = 0;
+  bool says_goodbye_ = false;
   std::vector<std::pair<OperationPtr, std::function<void(const Status&)>>> finished_;
   uint64_t frames_refused_ = 0;
 };

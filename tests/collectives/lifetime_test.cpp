@@ -133,19 +133,45 @@ TEST_P(Lifetime, NamesOfSplitsAreNotMixedUpWithTheirMembers) {
   });
 }
 
+std::shared_ptr<Communicator> create_on_host(const Job& job, int rank, const std::string& host) {
+  Options options = options_of(job, rank);
+  options.host_id = host;
+  auto store = FileStore::open(job.directory);
+  require_ok(store.status());
+  auto group = Communicator::create(options, *store);
+  require_ok(group.status());
+  require_ok((*group)->wait_ready(milliseconds(20000)));
+  return *std::move(group);
+}
+
+// Nobody has a link to it: they hear of it when they want one, on its way out and afterwards.
+TEST(Leaving, IsTheReasonThatOthersAreGiven) {
+  for (const bool is_one_host : {true, false}) {
+    for (const milliseconds pause : {milliseconds(0), milliseconds(1500)}) {
+      const Arrivals told;
+      run_processes({3}, [&](const Job& job, int rank) {
+        auto group = create_on_host(job, rank, is_one_host ? "" : "host " + std::to_string(rank));
+        if (rank == 1) {
+          group.reset();
+          return told.wait_for(2);
+        }
+        std::this_thread::sleep_for(pause);
+        const Status status = group->barrier()->wait();  // or the other was told first, and has told this one
+        require(status.message().find("rank 1 (has ") != std::string::npos, status.to_string());
+        told.arrive();
+        told.wait_for(2);
+      });
+    }
+  }
+}
+
 // Two hosts. Whoever opens a link asks for an address along the tree, whose inner ranks are those that leave.
 TEST(Leaving, DoesNotKeepTheOthersFromFindingEachOther) {
   constexpr int kRanks = 8, kHosts = 2;
   const std::vector<int> stay = {3, 5, 6};
   const Arrivals ready;
   run_processes({kRanks}, [&](const Job& job, int rank) {
-    Options options = options_of(job, rank);
-    options.host_id = "host " + std::to_string(rank * kHosts / kRanks);
-    auto store = FileStore::open(job.directory);
-    require_ok(store.status());
-    auto group = Communicator::create(options, *store);
-    require_ok(group.status());
-    require_ok((*group)->wait_ready(milliseconds(20000)));
+    const auto group = create_on_host(job, rank, "host " + std::to_string(rank * kHosts / kRanks));
     ready.arrive();
     ready.wait_for(kRanks);
     if (std::find(stay.begin(), stay.end(), rank) == stay.end()) return;
@@ -154,9 +180,9 @@ TEST(Leaving, DoesNotKeepTheOthersFromFindingEachOther) {
     std::vector<int32_t> own(1, rank);
     for (const int other : stay) {
       if (other == rank) continue;
-      works.push_back((*group)->send(buffer_of(own, DType::kInt32), other, 0, milliseconds(8000)));
+      works.push_back(group->send(buffer_of(own, DType::kInt32), other, 0, milliseconds(8000)));
       works.push_back(
-          (*group)->recv(buffer_of(got[static_cast<size_t>(other)], DType::kInt32), other, 0, milliseconds(8000)));
+          group->recv(buffer_of(got[static_cast<size_t>(other)], DType::kInt32), other, 0, milliseconds(8000)));
     }
     for (const WorkPtr& work : works) require_ok(work->wait());
     for (const int other : stay) {

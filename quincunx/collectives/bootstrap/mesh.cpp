@@ -145,6 +145,7 @@ Mesh::~Mesh() {
   const Clock::time_point limit = Clock::now() + kDrainTime;
   {
     Engine::Guard guard(*engine_);
+    if (links_) links_->leave();
     engine_->say_goodbye();
     while (engine_->has_unsent() && Clock::now() < limit) {
       guard.lock().unlock();

@@ -55,9 +55,20 @@ void PeerLinks::look() {
 
 void PeerLinks::attach_memory(int rank, bool is_caller) {
   auto segment = Segment::map(*memory_, rank);
-  if (!segment.ok()) return engine_.lose_peer(rank, segment.status().message());
-  if (is_caller) (*segment)->call(own_.rank);
+  if (!segment.ok()) return lose_soon(rank, segment.status().message());
+  if (is_caller) {
+    (*segment)->call(own_.rank);
+    if (memory_->has_left(rank)) lose_soon(rank, std::string(Engine::kHasLeft));
+  }
   engine_.attach_link(rank, std::make_unique<SharedMemoryLink>(*own_segment_, std::move(*segment), own_.rank, rank));
+}
+
+void PeerLinks::leave() {
+  if (memory_) memory_->leave(own_.rank);
+}
+
+void PeerLinks::lose_soon(int rank, const std::string& reason) {
+  loop_.post([this, rank, reason] { on_no_record(rank, unavailable(reason)); });
 }
 
 // --- the loop's thread
@@ -89,8 +100,11 @@ void PeerLinks::on_record(int rank, const RankRecord& record) {
 
 void PeerLinks::on_no_record(int rank, const Status& status) {
   attempts_.erase(rank);
+  // Whoever shows it names the rank.
+  const std::string name = "rank " + std::to_string(rank) + " ";
+  const std::string& text = status.message();
   const Engine::Guard guard(engine_);
-  engine_.lose_peer(rank, status.message());
+  engine_.lose_peer(rank, text.starts_with(name) ? text.substr(name.size()) : text);
   engine_.wake_waiters();
 }
 

@@ -39,6 +39,8 @@ class PeerLinks final : public LinkProvider {
   void use_memory(std::shared_ptr<HostMemory> memory, std::unique_ptr<Segment> own);
   Segment* own_segment() { return own_segment_.get(); }
   const HostMemory* memory() const { return memory_.get(); }
+  // Ranks of this host that want a link from now on are told that this one has left.
+  void leave();
 
   // --- the loop's thread, without the engine's lock
   void on_record(int rank, const RankRecord& record);
@@ -69,6 +71,8 @@ class PeerLinks final : public LinkProvider {
   };
 
   void attach_memory(int rank, bool is_caller);
+  // From the loop's thread: who asks for a link may be in the middle of an operation that would end.
+  void lose_soon(int rank, const std::string& reason);
   void begin(int rank);
   void connect(int rank);
   void on_open(int rank);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -25,7 +26,7 @@ struct DirectoryHeader {
   int64_t segment_bytes;
   std::atomic<int64_t> num_joined;
 };
-using Joined = std::atomic<int32_t>;  // the process number
+using Joined = std::atomic<int32_t>;  // the process number, negative once it has left
 constexpr int64_t kHeaderBytes = 64;
 static_assert(sizeof(DirectoryHeader) <= kHeaderBytes && Joined::is_always_lock_free);
 
@@ -113,7 +114,16 @@ Status HostMemory::join(int rank) {
   return ok_status();
 }
 
-int HostMemory::process_of(int rank) const { return joined_of(directory_, rank).load(std::memory_order_acquire); }
+int HostMemory::process_of(int rank) const {
+  return std::abs(joined_of(directory_, rank).load(std::memory_order_acquire));
+}
+
+void HostMemory::leave(int rank) {
+  joined_of(directory_, rank).store(-getpid(), std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool HostMemory::has_left(int rank) const { return joined_of(directory_, rank).load(std::memory_order_seq_cst) < 0; }
 
 bool HostMemory::has_joined(int rank) const { return process_of(rank) != 0; }
 

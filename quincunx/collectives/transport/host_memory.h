@@ -28,6 +28,10 @@ class HostMemory {
   // As this process. kFailedPrecondition where another has joined as this rank.
   Status join(int rank);
   bool has_joined(int rank) const;
+  // What the rank's process says once nobody is to begin to write to it. Whoever calls it (Segment::call) and then does
+  // not see this is seen by a look for callers after it.
+  void leave(int rank);
+  bool has_left(int rank) const;
   // The same for all processes that share this file, and for no others on the host that `boot_id` names. Never 0.
   uint32_t identity(const std::string& boot_id) const;
   int num_joined() const;

@@ -34,6 +34,18 @@ TEST(HostMemory, IsTheSameForAllThatHaveItsDescriptor) {
   EXPECT_NE(second.message().find("as rank 69"), std::string::npos);
 }
 
+TEST(HostMemory, TellsWhoHasLeft) {
+  const auto own = *HostMemory::create(3);
+  const auto peer = *HostMemory::adopt(dup(own->descriptor()), 3);
+  ASSERT_TRUE(own->join(2).ok());
+  EXPECT_FALSE(peer->has_left(2));
+  own->leave(2);
+  EXPECT_TRUE(peer->has_left(2));
+  EXPECT_FALSE(peer->has_left(1));
+  EXPECT_TRUE(peer->has_joined(2));
+  EXPECT_EQ(peer->process_of(2), getpid());
+}
+
 TEST(HostMemory, RefusesOtherFiles) {
   const int noise = memfd_create("noise", MFD_CLOEXEC);
   EXPECT_EQ(HostMemory::adopt(noise, 4).status().code(), StatusCode::kDataLoss);

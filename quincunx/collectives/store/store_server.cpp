@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 namespace qx::collectives {
 namespace {
@@ -23,9 +24,11 @@ constexpr int kMostBinds = 3;
 constexpr std::chrono::microseconds kPauseBetweenBinds{500};
 // Before another accept when there was no descriptor for one, and none to be had back.
 constexpr milliseconds kAcceptPause{20};
-// How long a connection keeps its place from the last that was heard of it where others wait for one: to prove itself,
-// to read its response, to ask for more, and to wait for a value.
-constexpr milliseconds kProofTurn{100};
+// How long a connection keeps its place where others wait for one: to speak, and, once it has, to prove itself, which
+// takes two ways through the network and the other's turn on a core; then, from the last that was heard of it, to read
+// its response, to ask for more, and to wait for a value.
+constexpr milliseconds kFirstWordTurn{100};
+constexpr milliseconds kProofTurn{1000};
 constexpr milliseconds kReadTurn{1000};
 constexpr milliseconds kIdleTurn{5};
 constexpr milliseconds kWaitTurn{25};
@@ -162,7 +165,7 @@ void StoreServer::admit(const Socket& listener) {
   // Called although it is full: somebody waits.
   if (num_passing(Clock::now()) >= options_.max_passing) return set_full(true);
   while (num_passing(Clock::now()) < options_.max_passing) {
-    if (connections_.size() >= options_.max_connections) make_room();
+    if (connections_.size() >= options_.max_connections) make_room(Clock::now());
     Result<Socket> accepted = accept_from(listener);
     if (!accepted.ok()) {
       // Out of descriptors: the backlog waits until a connection has gone.
@@ -170,7 +173,7 @@ void StoreServer::admit(const Socket& listener) {
       if (connections_.empty())
         std::this_thread::sleep_for(kAcceptPause);
       else
-        make_room();
+        make_room(Clock::now());
       return;
     }
     Connection connection;
@@ -190,12 +193,15 @@ void StoreServer::admit(const Socket& listener) {
   }
 }
 
-void StoreServer::make_room() {
-  const auto oldest = std::min_element(connections_.begin(), connections_.end(), [](const auto& a, const auto& b) {
-    const auto key = [](const Connection& each) { return std::pair(each.waiting.has_value(), each.last_used); };
-    return key(a.second) < key(b.second);
-  });
-  close(oldest->first);
+// Those whose turn is over go first, then those that wait for a value: whoever is on its way to one stays.
+void StoreServer::make_room(Clock::time_point now) {
+  const auto key = [now](const Connection& each) {
+    const bool has_turn = !each.waiting && turn_ends(each) > now;
+    return std::tuple(has_turn, each.waiting.has_value(), each.last_used);
+  };
+  const auto first = std::min_element(connections_.begin(), connections_.end(),
+                                      [&](const auto& a, const auto& b) { return key(a.second) < key(b.second); });
+  close(first->first);
 }
 
 void StoreServer::set_full(bool full) {
@@ -205,7 +211,8 @@ void StoreServer::set_full(bool full) {
 
 StoreServer::Clock::time_point StoreServer::turn_ends(const Connection& connection) {
   if (connection.channel->state() == SecureChannel::State::kPending) {
-    return connection.channel->deadline() - kHandshakeLimit + kProofTurn;
+    const auto came = connection.channel->deadline() - kHandshakeLimit;
+    return came + (connection.has_spoken ? kProofTurn : kFirstWordTurn);
   }
   if (connection.waiting) return connection.last_used + kWaitTurn;
   return connection.last_used + (connection.outgoing.empty() ? kIdleTurn : kReadTurn);
@@ -271,6 +278,7 @@ bool StoreServer::read_some(Connection& connection) {
     if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     if (count == 0) return false;
     connection.last_used = Clock::now();  // a request may take longer to arrive than an idle connection is kept
+    connection.has_spoken = true;
     connection.channel->receive(std::span(buffer, static_cast<size_t>(count)));
     if (connection.channel->state() != SecureChannel::State::kAuthenticated) {
       if (connection.channel->state() == SecureChannel::State::kRefused) return true;

@@ -65,6 +65,7 @@ class StoreServer {
     std::vector<std::byte> outgoing;
     std::optional<StoreRequest> waiting;
     Clock::time_point wait_until, last_used;  // while it waits, since when
+    bool has_spoken = false;
   };
 
   explicit StoreServer(Options options) : options_(std::move(options)) {}
@@ -73,7 +74,7 @@ class StoreServer {
   Status listen_at(const std::string& address);
   void run();
   void admit(const Socket& listener);
-  void make_room();
+  void make_room(Clock::time_point now);
   void set_full(bool full);
   size_t num_passing(Clock::time_point now) const;
   static Clock::time_point turn_ends(const Connection& connection);

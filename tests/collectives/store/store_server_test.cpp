@@ -21,7 +21,8 @@ constexpr int kPatienceMs = 5000;
 // A connection that sends what it is told to and reads when it is told to.
 class Peer {
  public:
-  explicit Peer(uint16_t port) {
+  // `delay`: before it proves itself, as where the way there is long or the machine busy.
+  explicit Peer(uint16_t port, std::chrono::milliseconds delay = {}) {
     auto socket = start_connect(*make_endpoint("127.0.0.1", port));
     QX_CHECK(socket.ok());
     socket_ = std::move(*socket);
@@ -30,6 +31,7 @@ class Peer {
     while (channel_->state() == SecureChannel::State::kPending) {
       flush();
       if (!read_some()) return;
+      std::this_thread::sleep_for(delay);
     }
     flush();
   }
@@ -83,12 +85,13 @@ class Peer {
 };
 
 std::unique_ptr<StoreServer> start_server(std::chrono::milliseconds idle_limit = std::chrono::minutes(1),
-                                          size_t max_passing = 128) {
+                                          size_t max_passing = 128, size_t max_connections = 128) {
   StoreServer::Options options;
   options.addresses = {"127.0.0.1"};
   options.identity = {Purpose::kStore, false, 0, -1, 77, ""};
   options.idle_limit = idle_limit;
   options.max_passing = max_passing;
+  options.max_connections = max_connections;
   auto server = StoreServer::start(std::move(options));
   QX_CHECK(server.ok());
   return std::move(*server);
@@ -185,6 +188,53 @@ TEST(StoreServer, LetsOthersInBesideThoseWhoWait) {
   peer.send(request(StoreOperation::kSet, {"late"}, {"value"}));
   EXPECT_EQ(peer.response().code, StatusCode::kOk);
   for (const auto& each : waiting) EXPECT_EQ(each->response().values, std::vector<std::string>{"value"});
+}
+
+constexpr std::chrono::milliseconds kLongWay{200};
+
+// There is always one that waits for the place of the other two, which come back when they lose it.
+TEST(StoreServer, LetsThoseProveThemselvesWhoTakeLong) {
+  const auto server = start_server(std::chrono::minutes(1), 1);
+  const auto limit = StoreServer::Clock::now() + std::chrono::milliseconds(kPatienceMs);
+  std::atomic<int> num_answered = 0;
+  std::vector<std::thread> ranks;
+  for (int i = 0; i < 3; ++i) {
+    ranks.emplace_back([&] {
+      StatusCode code = StatusCode::kUnavailable;
+      while (code == StatusCode::kUnavailable && StoreServer::Clock::now() < limit) {
+        Peer peer(server->port(), kLongWay);
+        peer.send(request(StoreOperation::kCheck, {"a"}));
+        code = peer.response().code;
+      }
+      if (code == StatusCode::kOk) ++num_answered;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(num_answered, 3);
+}
+
+TEST(StoreServer, MakesRoomByThoseWhoWaitNotByThoseWhoCome) {
+  const auto server = start_server(std::chrono::minutes(1), 2, 4);
+  std::vector<std::unique_ptr<Peer>> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(std::make_unique<Peer>(server->port()));
+    StoreRequest wait = request(StoreOperation::kGet, {"late"});
+    wait.wait_ms = kPatienceMs;
+    waiting.back()->send(wait);
+  }
+  while (server->num_connections() < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  StatusCode code = StatusCode::kUnavailable;
+  std::thread slow([&] {
+    Peer peer(server->port(), kLongWay);
+    peer.send(request(StoreOperation::kCheck, {"a"}));
+    code = peer.response().code;
+  });
+  std::this_thread::sleep_for(kLongWay / 2);
+  Peer quick(server->port());
+  quick.send(request(StoreOperation::kCheck, {"a"}));
+  EXPECT_EQ(quick.response().code, StatusCode::kOk);
+  slow.join();
+  EXPECT_EQ(code, StatusCode::kOk);
 }
 
 TEST(StoreServer, AnswersItsOwnProcessWithoutAConnection) {

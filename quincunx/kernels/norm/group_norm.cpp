@@ -29,6 +29,8 @@ constexpr int64_t kBlock = 4096;
 constexpr int64_t kFetchedGroupBytes = int64_t{256} << 10;
 // Samples of channels-last tensors are read twice, together as many as this holds: it stays in a last-level cache.
 constexpr int64_t kPassBytes = int64_t{4} << 20;
+// In a bias of this size f32 loses 2^-15; results near 1 lose 2^-12 or more by their own rounding.
+constexpr double kLargestInBias = 1024;
 
 Status check_parameter(std::string_view name, const std::optional<TensorView>& parameter, const TensorView& input) {
   if (!parameter) return ok_status();
@@ -91,14 +93,15 @@ struct Problem {
         weight(parameter_as_f32(given.weight, channels, 1)),
         bias(parameter_as_f32(given.bias, channels, 0)) {}
 
-  // (x - mean) * scale + bias of a channel; what f32 takes from the mean joins the bias. All of it does in half
-  // precision, which has lost more of x than that loses, and the kernels leave the mean out: see kMeanInBias.
+  // (x - mean) * scale + bias of a channel; what f32 takes from the mean joins the bias. In half precision all of it
+  // does where that is small, and the kernels leave the mean out. It would not do of equal elements.
   ChannelAffine affine(const GroupStatistics& group, int64_t channel) const {
     const auto c = static_cast<size_t>(channel);
-    const float mean = bytes < 4 ? 0.0f : static_cast<float>(group.mean);
     const double deviation = std::sqrt(std::max(group.squares / group.count, 0.0) + options.eps);
-    const double scale = weight[c] / deviation;
-    return {mean, static_cast<float>(scale), static_cast<float>(bias[c] - (group.mean - mean) * scale)};
+    const auto scale = static_cast<float>(weight[c] / deviation);
+    const bool joins = bytes < 4 && std::abs(group.mean * scale) <= kLargestInBias;
+    const float mean = joins ? 0.0f : static_cast<float>(group.mean);
+    return {mean, scale, static_cast<float>(bias[c] - (group.mean - mean) * scale)};
   }
 
   const TensorView& input;
@@ -298,16 +301,20 @@ void gather_statistics(const ChannelsLast& layout, int64_t first_sample, int64_t
   });
 }
 
-// Mean, scale and bias of the channels of each sample, as the kernel reads them.
-std::vector<float> channel_parameters(const ChannelsLast& layout, int64_t first_sample, int64_t last_sample,
-                                      std::span<GroupStatistics> of_blocks) {
+// Mean, scale and bias of the channels of each sample, as the kernel reads them, in the memory of `arranged`.
+std::vector<ChannelArrays> channel_parameters(const ChannelsLast& layout, int64_t first_sample, int64_t last_sample,
+                                              std::span<GroupStatistics> of_blocks, std::vector<float>& arranged) {
   const Problem& problem = layout.problem;
   const auto groups = static_cast<size_t>(problem.options.num_groups), blocks = static_cast<size_t>(layout.blocks);
   const auto begin = static_cast<size_t>(first_sample), end = static_cast<size_t>(last_sample);
   const auto channels = static_cast<size_t>(problem.channels);
   const size_t padded = padded_channels(problem);
-  std::vector<float> arranged((end - begin) * 3 * padded), plain(3 * padded);
+  std::vector<ChannelArrays> parameters;
+  std::vector<float> plain(3 * padded);
+  arranged.resize((end - begin) * 3 * padded);
   for (size_t sample = begin; sample < end; ++sample) {
+    float* mean = arranged.data() + (sample - begin) * 3 * padded;
+    bool has_mean = false;
     for (size_t c = 0; c < channels; ++c) {
       const size_t group = c / static_cast<size_t>(problem.group_channels);
       GroupStatistics& total = of_blocks[sample * blocks * groups + group];
@@ -317,13 +324,14 @@ std::vector<float> channel_parameters(const ChannelsLast& layout, int64_t first_
       }
       const ChannelAffine one = problem.affine(total, static_cast<int64_t>(c));
       plain[c] = one.mean, plain[padded + c] = one.scale, plain[2 * padded + c] = one.bias;
+      has_mean = has_mean || one.mean != 0;
     }
     for (size_t array = 0; array < 3; ++array) {
-      arrange_parameter(problem.input.dtype(), plain.data() + array * padded, problem.channels,
-                        arranged.data() + ((sample - begin) * 3 + array) * padded);
+      arrange_parameter(problem.input.dtype(), plain.data() + array * padded, problem.channels, mean + array * padded);
     }
+    parameters.push_back({has_mean, mean, mean + padded, mean + 2 * padded});
   }
-  return arranged;
+  return parameters;
 }
 
 void write_block(const ChannelsLast& layout, const GroupRun& form, const ChannelArrays& channels, int64_t sample,
@@ -343,7 +351,7 @@ void normalize_channels_last(const Problem& problem) {
   const ChannelsLast layout(problem);
   std::vector<GroupStatistics> of_blocks(static_cast<size_t>(problem.input.size(0) * layout.blocks) *
                                          static_cast<size_t>(problem.options.num_groups));
-  const size_t padded = padded_channels(problem);
+  std::vector<float> arranged;
   const auto rows_of_output = problem.output.transpose(1, -1);
   const bool in_place = problem.input.data() == problem.output.data();
   const bool stream = rows_of_output.ok() && writes_past_caches(rows_of_output.value(), in_place);
@@ -353,13 +361,12 @@ void normalize_channels_last(const Problem& problem) {
   for (int64_t begin = 0; begin < samples; begin += step) {
     const int64_t end = std::min(samples, begin + step);
     gather_statistics(layout, begin, end, of_blocks);
-    const std::vector<float> parameters = channel_parameters(layout, begin, end, of_blocks);
+    const std::vector<ChannelArrays> parameters = channel_parameters(layout, begin, end, of_blocks, arranged);
     // While samples are written, from the last-level cache, the next ones travel there.
     const GroupRun form{problem.input.dtype(), nullptr, problem.channels,         nullptr,
                         problem.options.silu,  stream,  end < samples ? ahead : 0};
     layout.for_each_block(begin, end, [&](int64_t, int64_t sample, int64_t first, int64_t rows) {
-      const float* mean = &parameters[static_cast<size_t>(sample - begin) * 3 * padded];
-      write_block(layout, form, {mean, mean + padded, mean + 2 * padded}, sample, first, rows);
+      write_block(layout, form, parameters[static_cast<size_t>(sample - begin)], sample, first, rows);
     });
   }
 }

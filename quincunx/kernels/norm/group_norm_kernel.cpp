@@ -90,22 +90,24 @@ struct AffinePairs {
   Pair mean, scale, bias;
 };
 
-// Of half precision the mean is zero: it has joined the bias, which saves an operation a vector.
-template <typename T>
-inline constexpr bool kMeanInBias = sizeof(T) < sizeof(float);
+// Without a mean, which has joined the bias, an operation a vector is saved.
+struct AffineForm {
+  bool silu;
+  bool has_mean;
+};
 
-template <bool kSilu, typename T>
+template <AffineForm kForm, typename T>
 HWY_INLINE Pair AffineOf(Pair v, const AffinePairs& by) {
   const Tag d;
-  if constexpr (!kMeanInBias<T>) v = {hn::Sub(v.a, by.mean.a), hn::Sub(v.b, by.mean.b)};
+  if constexpr (kForm.has_mean) v = {hn::Sub(v.a, by.mean.a), hn::Sub(v.b, by.mean.b)};
   v = {hn::MulAdd(v.a, by.scale.a, by.bias.a), hn::MulAdd(v.b, by.scale.b, by.bias.b)};
-  if constexpr (!kSilu) return v;
+  if constexpr (!kForm.silu) return v;
   if constexpr (HasRoughMath<T>(Tag())) return RoughSilu(d, v);
   return {Silu(d, v.a), Silu(d, v.b)};
 }
 
 // Calls parameters(i) for those of each pair of elements.
-template <bool kSilu, typename T, class Parameters>
+template <AffineForm kForm, typename T, class Parameters>
 HWY_INLINE void Affine(const GroupRun& run, const Parameters& parameters) {
   const Tag d;
   const auto* x = static_cast<const T*>(run.x);
@@ -113,27 +115,27 @@ HWY_INLINE void Affine(const GroupRun& run, const Parameters& parameters) {
   int64_t i = 0;
   for (; i + PairLength() <= run.count; i += PairLength()) {
     FetchAhead(x + i, static_cast<size_t>(PairLength()) * sizeof(T), run.ahead);
-    StorePair(AffineOf<kSilu, T>(LoadPair(d, x + i), parameters(i)), d, y + i, run.stream);
+    StorePair(AffineOf<kForm, T>(LoadPair(d, x + i), parameters(i)), d, y + i, run.stream);
   }
   const auto rest = static_cast<size_t>(run.count - i);
   if (rest == 0) return;
-  StorePairTail(AffineOf<kSilu, T>(LoadPairTail(d, x + i, rest), parameters(i)), d, y + i, rest);
+  StorePairTail(AffineOf<kForm, T>(LoadPairTail(d, x + i, rest), parameters(i)), d, y + i, rest);
 }
 
 // Of one channel.
-template <bool kSilu, typename T>
+template <AffineForm kForm, typename T>
 HWY_INLINE void NormalizeOne(const GroupRun& run, const ChannelAffine& channel) {
   const Tag d;
   const auto mean = hn::Set(d, channel.mean), scale = hn::Set(d, channel.scale), bias = hn::Set(d, channel.bias);
   const AffinePairs same = {{mean, mean}, {scale, scale}, {bias, bias}};
-  Affine<kSilu, T>(run, [same](int64_t) HWY_ATTR { return same; });
+  Affine<kForm, T>(run, [same](int64_t) HWY_ATTR { return same; });
 }
 // Of channels side by side, row by row.
-template <bool kSilu, typename T>
+template <AffineForm kForm, typename T>
 HWY_INLINE void NormalizeEach(GroupRun run, const RowSteps& steps, const ChannelArrays& channels) {
   const Tag d;
   for (int64_t r = 0; r < steps.rows; ++r) {
-    Affine<kSilu, T>(run, [d, channels](int64_t i) HWY_ATTR {
+    Affine<kForm, T>(run, [d, channels](int64_t i) HWY_ATTR {
       return AffinePairs{LoadPair(d, channels.mean + i), LoadPair(d, channels.scale + i),
                          LoadPair(d, channels.bias + i)};
     });
@@ -142,9 +144,21 @@ HWY_INLINE void NormalizeEach(GroupRun run, const RowSteps& steps, const Channel
   }
 }
 
+// Calls body with a tag of the form as its template argument. Of f32 the mean is always taken off first.
+template <typename T, class Body>
+HWY_INLINE void WithForm(bool silu, bool has_mean, const Body& body) {
+  if constexpr (sizeof(T) < sizeof(float)) {
+    if (!has_mean) {
+      return silu ? body.template operator()<AffineForm{true, false}>()
+                  : body.template operator()<AffineForm{false, false}>();
+    }
+  }
+  silu ? body.template operator()<AffineForm{true, true}>() : body.template operator()<AffineForm{false, true}>();
+}
+
 template <typename T>
 HWY_INLINE void RunOf(const GroupRun& run, const ChannelAffine& channel) {
-  run.silu ? NormalizeOne<true, T>(run, channel) : NormalizeOne<false, T>(run, channel);
+  WithForm<T>(run.silu, channel.mean != 0, [&]<AffineForm kForm>() HWY_ATTR { NormalizeOne<kForm, T>(run, channel); });
 }
 void Run(const GroupRun& run, const ChannelAffine& channel) {
   if (run.dtype == DType::kBFloat16) return RunOf<BFloat16>(run, channel);
@@ -153,7 +167,8 @@ void Run(const GroupRun& run, const ChannelAffine& channel) {
 }
 template <typename T>
 HWY_INLINE void ChannelsOf(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels) {
-  run.silu ? NormalizeEach<true, T>(run, steps, channels) : NormalizeEach<false, T>(run, steps, channels);
+  WithForm<T>(run.silu, channels.has_mean,
+              [&]<AffineForm kForm>() HWY_ATTR { NormalizeEach<kForm, T>(run, steps, channels); });
 }
 void Channels(const GroupRun& run, const RowSteps& steps, const ChannelArrays& channels) {
   if (run.dtype == DType::kBFloat16) return ChannelsOf<BFloat16>(run, steps, channels);

@@ -26,8 +26,9 @@ struct ChannelAffine {
   float bias;
 };
 
-// The same for channels side by side, one element each.
+// The same for channels side by side, one element each. Without has_mean all means are zero.
 struct ChannelArrays {
+  bool has_mean;
   const float* mean;
   const float* scale;
   const float* bias;

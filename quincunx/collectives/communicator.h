@@ -66,7 +66,7 @@ enum class Phase { kConnecting, kReady, kFailed, kAborted };
 
 struct Progress {
   Phase phase = Phase::kConnecting;
-  std::vector<int> ranks_seen;
+  std::vector<int> ranks_seen;  // those that have come, and perhaps left in order; the dead are missing
   std::vector<int> ranks_missing;
   std::string error;  // why the phase is kFailed
 };

@@ -125,6 +125,11 @@ void Engine::lose_peer(int rank, const std::string& reason) {
   mark_lost(rank, reason);
 }
 
+void Engine::part_from(int rank) {
+  peers_[static_cast<size_t>(rank)].left = true;
+  lose_peer(rank, std::string(kHasLeft));
+}
+
 void Engine::mark_lost(int rank, std::string_view reason) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.state = PeerState::kLost;

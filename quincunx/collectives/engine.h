@@ -79,6 +79,8 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   void want_link(int rank);
   // The peer's connection has ended: what it sent before is still read.
   void lose_peer(int rank, const std::string& reason);
+  // The same of a peer that has left in order.
+  void part_from(int rank);
   void set_connect_state(int rank, std::string state) { peers_[static_cast<size_t>(rank)].text = std::move(state); }
   // Not connected, though its process is known to be there: something else holds it up.
   void set_there(int rank, bool is_there) { peers_[static_cast<size_t>(rank)].is_there = is_there; }

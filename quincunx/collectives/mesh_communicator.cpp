@@ -118,8 +118,9 @@ Progress MeshCommunicator::progress() const {
   }
   Engine::Guard guard(*engine_);
   for (int r = 0; r < size(); ++r) {
-    const bool up = engine_->peer_state(group_->world_rank(r)) == Engine::PeerState::kUp;
-    (up ? progress.ranks_seen : progress.ranks_missing).push_back(r);
+    const int rank = group_->world_rank(r);
+    const bool has_come = engine_->peer_state(rank) == Engine::PeerState::kUp || engine_->peer_has_left(rank);
+    (has_come ? progress.ranks_seen : progress.ranks_missing).push_back(r);
   }
   const Status& failure = group_->failure();
   if (!failure.ok()) {

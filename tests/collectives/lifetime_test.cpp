@@ -148,13 +148,15 @@ std::shared_ptr<Communicator> create_on_host(const Job& job, int rank, const std
 TEST(Leaving, IsTheReasonThatOthersAreGiven) {
   for (const bool is_one_host : {true, false}) {
     for (const milliseconds pause : {milliseconds(0), milliseconds(1500)}) {
-      const Arrivals told;
+      const Arrivals ready, told;
       run_processes({3}, [&](const Job& job, int rank) {
         auto group = create_on_host(job, rank, is_one_host ? "" : "host " + std::to_string(rank));
         if (rank == 1) {
           group.reset();
           return told.wait_for(2);
         }
+        ready.arrive();
+        ready.wait_for(2);
         std::this_thread::sleep_for(pause);
         const Status status = group->barrier()->wait();  // or the other was told first, and has told this one
         require(status.message().find("rank 1 (has ") != std::string::npos, status.to_string());

@@ -70,7 +70,7 @@ class Mesh {
   std::optional<Proof> proof_for(Purpose purpose) const;
   void take_stream(std::shared_ptr<Stream> stream);
   void on_action(TreeAction action);
-  void resolve(int rank);
+  void resolve(int rank, bool afresh);
   void on_ready();
   void on_peer_died(int rank, const Status& status);
   void on_resolved(TreeAction action);

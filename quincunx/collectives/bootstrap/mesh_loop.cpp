@@ -85,7 +85,7 @@ Status Mesh::prepare() {
   describe_this_process(own_);
   if (chosen_interface_.empty()) QX_RETURN_IF_ERROR(bind_doors());
   PeerLinks::Needs needs;
-  needs.resolve = [this](int rank) { resolve(rank); };
+  needs.resolve = [this](int rank, bool afresh) { resolve(rank, afresh); };
   needs.lost = [this](int rank, const std::string& reason) { tree_->report_dead(rank, reason); };
   auto links = std::make_unique<PeerLinks>(*loop_, *engine_, own_, job_id_, credentials_, std::move(needs));
   {
@@ -213,10 +213,10 @@ void Mesh::on_action(TreeAction action) {
   }
 }
 
-void Mesh::resolve(int rank) {
+void Mesh::resolve(int rank, bool afresh) {
   // The tree finds nobody before it is complete.
   if (tree_->node().is_ready())
-    tree_->resolve(rank);
+    tree_->resolve(rank, afresh);
   else
     to_resolve_.push_back(rank);
 }
@@ -235,7 +235,7 @@ void Mesh::on_ready() {
     if (phase_ == Phase::kConnecting) phase_ = Phase::kReady;
   }
   changed_.notify_all();
-  for (const int rank : std::exchange(to_resolve_, {})) tree_->resolve(rank);
+  for (const int rank : std::exchange(to_resolve_, {})) tree_->resolve(rank, false);
   Engine::Guard guard(*engine_);
   // Spinning only pays while every rank of this host can be running.
   const bool all_can_run = num_local <= num_allowed_cpus();

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "quincunx/collectives/security/secure_link.h"
 
@@ -55,10 +56,10 @@ void PeerLinks::look() {
 
 void PeerLinks::attach_memory(int rank, bool is_caller) {
   auto segment = Segment::map(*memory_, rank);
-  if (!segment.ok()) return lose_soon(rank, segment.status().message());
+  if (!segment.ok()) return lose_soon(rank, segment.status());
   if (is_caller) {
     (*segment)->call(own_.rank);
-    if (memory_->has_left(rank)) lose_soon(rank, std::string(Engine::kHasLeft));
+    if (memory_->has_left(rank)) lose_soon(rank, not_found(std::string(Engine::kHasLeft)));
   }
   engine_.attach_link(rank, std::make_unique<SharedMemoryLink>(*own_segment_, std::move(*segment), own_.rank, rank));
 }
@@ -67,8 +68,8 @@ void PeerLinks::leave() {
   if (memory_) memory_->leave(own_.rank);
 }
 
-void PeerLinks::lose_soon(int rank, const std::string& reason) {
-  loop_.post([this, rank, reason] { on_no_record(rank, unavailable(reason)); });
+void PeerLinks::lose_soon(int rank, const Status& status) {
+  loop_.post([this, rank, status] { on_no_record(rank, status); });
 }
 
 // --- the loop's thread
@@ -87,15 +88,18 @@ void PeerLinks::begin(int rank) {
   if (attempts_.contains(rank) || has_link(rank)) return;
   attempts_[rank] = {};
   tell(rank, "asking for its address");
-  needs_.resolve(rank);
+  needs_.resolve(rank, false);
 }
 
 void PeerLinks::on_record(int rank, const RankRecord& record) {
   const auto found = attempts_.find(rank);
   if (found == attempts_.end() || found->second.stream) return;
-  found->second.record = record;
-  found->second.endpoints = record.endpoints_for(own_);
-  connect(rank);
+  Attempt& attempt = found->second;
+  attempt.record = record;
+  attempt.endpoints = record.endpoints_for(own_);
+  attempt.candidate = 0;
+  // Asked afresh, after a failure: the next attempt is due at its time.
+  if (!std::exchange(attempt.is_resolved, true)) connect(rank);
 }
 
 void PeerLinks::on_no_record(int rank, const Status& status) {
@@ -104,7 +108,10 @@ void PeerLinks::on_no_record(int rank, const Status& status) {
   const std::string name = "rank " + std::to_string(rank) + " ";
   const std::string& text = status.message();
   const Engine::Guard guard(engine_);
-  engine_.lose_peer(rank, text.starts_with(name) ? text.substr(name.size()) : text);
+  if (status.code() == StatusCode::kNotFound)
+    engine_.part_from(rank);
+  else
+    engine_.lose_peer(rank, text.starts_with(name) ? text.substr(name.size()) : text);
   engine_.wake_waiters();
 }
 
@@ -161,7 +168,10 @@ void PeerLinks::on_failure(int rank, std::string_view reason) {
     attempt.backoff = std::clamp(attempt.backoff * 2, kFirstBackoff, kLongestBackoff);
     attempt.due = Clock::now() + attempt.backoff;
   }
+  const bool is_round_over = attempt.candidate == 0;
   tell(rank, "connecting" + at + ": " + std::string(reason));
+  // It may have left meanwhile, or have died.
+  if (is_round_over) needs_.resolve(rank, true);
 }
 
 PeerLinks::Clock::time_point PeerLinks::next_timer() const {

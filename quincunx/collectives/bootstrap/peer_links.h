@@ -24,7 +24,8 @@ class PeerLinks final : public LinkProvider {
   using Clock = EventLoop::Clock;
   // Called on the loop's thread.
   struct Needs {
-    std::function<void(int rank)> resolve;                          // then on_record or on_no_record
+    // Then on_record or on_no_record. `afresh`: the record that is known has led nowhere.
+    std::function<void(int rank, bool afresh)> resolve;
     std::function<void(int rank, const std::string& reason)> lost;  // the connection has ended without a goodbye
   };
 
@@ -44,6 +45,7 @@ class PeerLinks final : public LinkProvider {
 
   // --- the loop's thread, without the engine's lock
   void on_record(int rank, const RankRecord& record);
+  // kNotFound: it has left.
   void on_no_record(int rank, const Status& status);
   // What this rank shows to whoever connects for a link.
   Proof proof_as_acceptor() const;
@@ -62,6 +64,7 @@ class PeerLinks final : public LinkProvider {
     std::vector<std::string> endpoints;
     size_t candidate = 0;
     std::shared_ptr<Stream> stream;
+    bool is_resolved = false;
     Clock::time_point due = Clock::time_point::max();  // to give up, or to begin
     std::chrono::milliseconds backoff{0};
   };
@@ -72,7 +75,7 @@ class PeerLinks final : public LinkProvider {
 
   void attach_memory(int rank, bool is_caller);
   // From the loop's thread: who asks for a link may be in the middle of an operation that would end.
-  void lose_soon(int rank, const std::string& reason);
+  void lose_soon(int rank, const Status& status);
   void begin(int rank);
   void connect(int rank);
   void on_open(int rank);

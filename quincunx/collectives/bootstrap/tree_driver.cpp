@@ -200,7 +200,8 @@ void TreeDriver::on_root_found(int rank, std::vector<std::string> endpoints) {
   drain();
 }
 
-void TreeDriver::resolve(int rank) {
+void TreeDriver::resolve(int rank, bool afresh) {
+  if (afresh) node_->forget_record(rank);
   node_->resolve(rank, Clock::now());
   drain();
 }

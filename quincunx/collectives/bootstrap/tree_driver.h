@@ -39,7 +39,7 @@ class TreeDriver {
   void adopt(std::shared_ptr<Stream> stream);
 
   void on_root_found(int rank, std::vector<std::string> endpoints);
-  void resolve(int rank);
+  void resolve(int rank, bool afresh);
   void answer(int asker, uint32_t query, std::span<const std::byte> payload);
   void report_dead(int rank, std::string_view reason);
   // Says goodbye; `is_drained` tells when the last bytes have left.

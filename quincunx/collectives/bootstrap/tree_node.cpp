@@ -301,6 +301,7 @@ void TreeNode::on_closed(TreeConnection connection, std::string_view reason, Tim
   state_->on_closed(connection, reason, now);
 }
 void TreeNode::resolve(int rank, Time now) { state_->resolve(rank, now); }
+void TreeNode::forget_record(int rank) { state_->records.erase(rank); }
 uint32_t TreeNode::query(std::span<const std::byte> payload, std::chrono::milliseconds patience, Time now) {
   return state_->query(payload, patience, now);
 }

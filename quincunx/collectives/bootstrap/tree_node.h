@@ -64,7 +64,7 @@ struct TreeAction {
     kReady,       // all ranks are there; once
     kFailed,      // status, ranks: missing or dead. Once. The node still spreads what it knows until it is destroyed
     kPeerDied,    // rank, status: who saw it and how. Once for each rank
-    kResolved,    // rank, and bytes: its record; or status: kUnavailable where it has died or left
+    kResolved,    // rank, and bytes: its record; or status: kUnavailable where it has died, kNotFound: has left
     kQuery,       // rank: who asks; query; bytes. Call answer() with the same query and rank
     kAnswers,     // query, answers: ours has come back; ranks: those that did not answer in time
   };
@@ -129,6 +129,8 @@ class TreeNode {
 
   // Asks for the record of a rank; kResolved follows, at once where it is known. Not before kReady.
   void resolve(int rank, Time now);
+  // It leads nowhere: the next resolve asks again.
+  void forget_record(int rank);
   // Asks every rank; kAnswers follows within `patience`. Not before kReady. The id is in the answer.
   uint32_t query(std::span<const std::byte> payload, std::chrono::milliseconds patience, Time now);
   void answer(int asker, uint32_t query, std::span<const std::byte> payload, Time now);

@@ -42,7 +42,7 @@ size_t answer_bytes(const AnswersMessage& message) {
 Status TreeNode::State::gone(int rank) const {
   const std::string name = "rank " + std::to_string(rank);
   if (dead.contains(rank)) return unavailable(name + " has died");
-  if (left.contains(rank)) return unavailable(name + " has left");
+  if (left.contains(rank)) return not_found(name + " has left");
   return ok_status();
 }
 

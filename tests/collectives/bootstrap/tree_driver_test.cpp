@@ -108,7 +108,7 @@ class Job {
 TEST(TreeDriver, BringsAHostUpAndFindsRecords) {
   Job job(30, "token");
   ASSERT_TRUE(job.run_until([&] { return job.ready.size() == 30; }));
-  for (const int rank : {0, 1, 29}) job.driver(1).resolve(rank);
+  for (const int rank : {0, 1, 29}) job.driver(1).resolve(rank, false);
   ASSERT_TRUE(job.run_until([&] { return job.records.size() == 3; }));
   EXPECT_EQ(job.records[29], "record of 29");
   EXPECT_EQ(job.records[0], "record of 0");

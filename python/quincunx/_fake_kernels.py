@@ -7,6 +7,7 @@ Muon run in the optimizer, outside compiled graphs.
 import torch
 
 _PANEL_COLUMNS = 16  # of a packed matrix, as in quincunx/kernels/gemm/matrix_product.h
+_ORIGIN_FLOATS = 16  # as in quincunx/torch/packed_origin.h
 
 
 def _packed_size(out_features, in_features):
@@ -16,7 +17,7 @@ def _packed_size(out_features, in_features):
 
 @torch.library.register_fake("quincunx::pack_linear_weight")
 def _pack_linear_weight(weight):
-    return weight.new_empty(_packed_size(*weight.shape))
+    return weight.new_empty(_packed_size(*weight.shape) + _ORIGIN_FLOATS)
 
 
 @torch.library.register_fake("quincunx::packed_linear")
@@ -31,7 +32,7 @@ def _packed_linear_out(x, packed, bias=None, activation="none", residual=None, s
 
 @torch.library.register_fake("quincunx::pack_gated_weight")
 def _pack_gated_weight(gate, up):
-    return gate.new_empty(2 * _packed_size(*gate.shape))
+    return gate.new_empty(2 * _packed_size(*gate.shape) + _ORIGIN_FLOATS)
 
 
 @torch.library.register_fake("quincunx::gated_linear")
@@ -46,7 +47,7 @@ def _batched_gemm(a, b, bias=None, activation="none", residual=None, scale=1.0, 
 
 @torch.library.register_fake("quincunx::pack_grouped_weight")
 def _pack_grouped_weight(weight):
-    return weight.new_empty(weight.shape[0] * _packed_size(*weight.shape[1:]))
+    return weight.new_empty(weight.shape[0] * _packed_size(*weight.shape[1:]) + _ORIGIN_FLOATS)
 
 
 @torch.library.register_fake("quincunx::grouped_linear")

@@ -10,6 +10,7 @@ _PANEL_COLUMNS = 16
 _ROW_BYTES = 64  # of a panel
 _GROUP_LENGTH = 32
 _MAX_SEGMENT = 32768
+_ORIGIN_BYTES = 64  # as in quincunx/torch/packed_origin.h
 
 
 def _ceil_div(a, b):
@@ -33,7 +34,7 @@ def _panel_bytes(format, in_features):
 @torch.library.register_fake("quincunx::pack_low_precision_weight")
 def _pack_low_precision_weight(weight, format):
     out_features, in_features = weight.shape
-    size = _panel_bytes(format, in_features) * _ceil_div(out_features, _PANEL_COLUMNS)
+    size = _panel_bytes(format, in_features) * _ceil_div(out_features, _PANEL_COLUMNS) + _ORIGIN_BYTES
     return weight.new_empty(size, dtype=torch.uint8)
 
 

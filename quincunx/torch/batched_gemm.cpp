@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "quincunx/torch/packed_origin.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -43,9 +44,11 @@ Tensor pack_grouped_weight(const Tensor& weight) {
   const std::array strides{view.stride(0), view.stride(2), view.stride(1)};
   const TensorView b = value_or_throw(TensorView::strided(view.data(), view.dtype(), shape, strides));
   const int64_t size = value_or_throw(kernels::packed_groups_size(shape[0], shape[1], shape[2]));
-  Tensor packed = torch::stable::new_empty(weight, {&size, 1});
+  const int64_t with_origin = size + kPackedOriginFloats;
+  Tensor packed = torch::stable::new_empty(weight, {&with_origin, 1});
   const std::span<float> storage(static_cast<float*>(packed.mutable_data_ptr()), static_cast<size_t>(size));
   value_or_throw(kernels::pack_groups(b, storage));
+  write_origin(packed, {PackedOrigin::Packer::kGrouped, {view.size(0), view.size(1), view.size(2)}});
   return packed;
 }
 
@@ -57,14 +60,9 @@ Tensor grouped_linear(const Tensor& x, const Tensor& packed, int64_t out_feature
     throw_if_error(invalid_argument("x, offsets: expected [tokens, in_features] and one number more than groups"));
   }
   const auto groups = static_cast<int64_t>(offsets.size()) - 1;
-  const TensorView weights = float32_view("packed", packed);
   const int64_t size = value_or_throw(kernels::packed_groups_size(groups, x.size(1), out_features));
-  if (weights.num_dims() != 1 || weights.size(0) != size || !weights.is_contiguous()) {
-    throw_if_error(invalid_argument("packed: expected the " + std::to_string(size) + " contiguous floats that " +
-                                    "pack_grouped_weight gives for [" + std::to_string(groups) + ", " +
-                                    std::to_string(out_features) + ", " + std::to_string(x.size(1)) + "], got " +
-                                    weights.to_string()));
-  }
+  const auto* data = static_cast<const float*>(
+      packed_data(packed, size, {PackedOrigin::Packer::kGrouped, {groups, out_features, x.size(1)}}));
   const std::array shape{x.size(0), out_features};
   Tensor result = torch::stable::new_empty(x, shape);
   kernels::GemmOptions options;
@@ -72,8 +70,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& packed, int64_t out_feature
   TensorView bias_view, row_scale_view;
   if (bias.has_value()) options.bias = &(bias_view = float32_view("bias", *bias));
   if (row_scale.has_value()) options.row_scale = &(row_scale_view = float32_view("row_scale", *row_scale));
-  throw_if_error(kernels::grouped_gemm(float32_view("x", x),
-                                       {weights.data_as<const float>(), groups, x.size(1), out_features}, offsets,
+  throw_if_error(kernels::grouped_gemm(float32_view("x", x), {data, groups, x.size(1), out_features}, offsets,
                                        float32_view("result", result), options));
   return result;
 }

@@ -10,11 +10,13 @@
 
 #include "quincunx/kernels/gemm/gated_gemm.h"
 #include "quincunx/kernels/gemm/symmetric_product.h"
+#include "quincunx/torch/packed_origin.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
 namespace {
 
+using Packer = PackedOrigin::Packer;
 using torch::stable::Tensor;
 
 // A weight [out_features, in_features], as in torch.nn.Linear, seen as [in_features, out_features].
@@ -29,25 +31,30 @@ TensorView transposed_weight(std::string_view name, const Tensor& weight) {
   return value_or_throw(TensorView::strided(view.data(), view.dtype(), shape, strides));
 }
 
-std::span<float> floats_of(const Tensor& tensor) {
-  return {static_cast<float*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.numel())};
+// Memory of a weight of `size` floats, which `pack` fills.
+template <class Pack>
+Tensor packed_from(const Tensor& weight, int64_t size, const PackedOrigin& origin, const Pack& pack) {
+  const int64_t with_origin = size + kPackedOriginFloats;
+  Tensor packed = torch::stable::new_empty(weight, {&with_origin, 1});
+  value_or_throw(pack(std::span(static_cast<float*>(packed.mutable_data_ptr()), static_cast<size_t>(size))));
+  write_origin(packed, origin);
+  return packed;
 }
 
 // weight: any strides. The result is one-dimensional.
 Tensor pack_linear_weight(const Tensor& weight) {
   const TensorView b = transposed_weight("weight", weight);
   const int64_t size = value_or_throw(kernels::packed_matrix_size(b.size(0), b.size(1)));
-  Tensor packed = torch::stable::new_empty(weight, {&size, 1});
-  value_or_throw(kernels::pack_b(b, floats_of(packed)));
-  return packed;
+  return packed_from(weight, size, {Packer::kLinear, {1, b.size(1), b.size(0)}},
+                     [&](std::span<float> storage) { return kernels::pack_b(b, storage); });
 }
 
 Tensor pack_gated_weight(const Tensor& gate, const Tensor& up) {
   const TensorView gate_view = transposed_weight("gate", gate);
   const int64_t size = value_or_throw(kernels::packed_gated_matrix_size(gate_view.size(0), gate_view.size(1)));
-  Tensor packed = torch::stable::new_empty(gate, {&size, 1});
-  value_or_throw(kernels::pack_gated(gate_view, transposed_weight("up", up), floats_of(packed)));
-  return packed;
+  const TensorView up_view = transposed_weight("up", up);
+  return packed_from(gate, size, {Packer::kGated, {1, gate_view.size(1), gate_view.size(0)}},
+                     [&](std::span<float> storage) { return kernels::pack_gated(gate_view, up_view, storage); });
 }
 
 // The leading dimensions as one; copies only where the strides leave no other way.
@@ -62,18 +69,6 @@ void check_input(const Tensor& x) {
   if (x.dim() < 1 || x.size(-1) == 0) {
     throw_if_error(invalid_argument("x: expected [..., in_features] with at least one feature"));
   }
-}
-
-// The data of a packed weight of `size` floats that `packer` made.
-const float* packed_data(const Tensor& packed, int64_t size, std::string_view packer, const Tensor& x,
-                         int64_t out_features) {
-  const TensorView weights = float32_view("packed", packed);
-  if (weights.num_dims() != 1 || weights.size(0) != size || !weights.is_contiguous()) {
-    throw_if_error(invalid_argument("packed: expected the " + std::to_string(size) + " contiguous floats that " +
-                                    std::string(packer) + " gives for [" + std::to_string(out_features) + ", " +
-                                    std::to_string(x.size(-1)) + "], got " + weights.to_string()));
-  }
-  return weights.data_as<const float>();
 }
 
 // Views of optional operands, which the options of a product point to.
@@ -109,7 +104,8 @@ class OptionViews {
 void multiply_packed(const Tensor& x, const Tensor& packed, int64_t out_features, const OptionViews& views,
                      const Tensor& result) {
   const int64_t size = value_or_throw(kernels::packed_matrix_size(x.size(-1), out_features));
-  const float* data = packed_data(packed, size, "pack_linear_weight", x, out_features);
+  const auto* data =
+      static_cast<const float*>(packed_data(packed, size, {Packer::kLinear, {1, out_features, x.size(-1)}}));
   throw_if_error(kernels::gemm(float32_view("x", as_matrix(x)), {data, x.size(-1), out_features},
                                float32_view("result", as_matrix(result)), views.options));
 }
@@ -142,7 +138,8 @@ Tensor gated_linear(const Tensor& x, const Tensor& packed, int64_t out_features,
                     const std::optional<Tensor>& residual, const std::optional<Tensor>& row_scale) {
   check_input(x);
   const int64_t size = value_or_throw(kernels::packed_gated_matrix_size(x.size(-1), out_features));
-  const float* data = packed_data(packed, size, "pack_gated_weight", x, out_features);
+  const auto* data =
+      static_cast<const float*>(packed_data(packed, size, {Packer::kGated, {1, out_features, x.size(-1)}}));
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   shape.back() = out_features;
   Tensor result = torch::stable::new_empty(x, shape);

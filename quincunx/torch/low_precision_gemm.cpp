@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "quincunx/torch/packed_origin.h"
 #include "quincunx/torch/tensor_bridge.h"
 
 namespace qx::torch_bridge {
@@ -28,9 +29,11 @@ Tensor pack_low_precision_weight(const Tensor& weight, const std::string& format
   const kernels::WeightFormat stored = value_or_throw(kernels::weight_format_from_name(format));
   const int64_t size =
       value_or_throw(kernels::packed_weight_size_bytes(stored, inner_first.size(0), inner_first.size(1)));
-  Tensor packed = torch::stable::new_empty(weight, {&size, 1}, ScalarType::Byte);
+  const int64_t with_origin = size + kPackedOriginBytes;
+  Tensor packed = torch::stable::new_empty(weight, {&with_origin, 1}, ScalarType::Byte);
   const std::span<uint8_t> storage(static_cast<uint8_t*>(packed.mutable_data_ptr()), static_cast<size_t>(size));
   value_or_throw(kernels::pack_weight(inner_first, stored, storage));
+  write_origin(packed, {PackedOrigin::Packer::kLowPrecision, {1, view.size(0), view.size(1)}, stored});
   return packed;
 }
 
@@ -38,16 +41,9 @@ kernels::PackedWeight packed_view(const Tensor& packed, int64_t in_features, int
                                   const std::string& format) {
   const kernels::WeightFormat stored = value_or_throw(kernels::weight_format_from_name(format));
   const int64_t size = value_or_throw(kernels::packed_weight_size_bytes(stored, in_features, out_features));
-  if (!packed.is_cpu() || packed.scalar_type() != ScalarType::Byte) {
-    throw_if_error(type_error("packed: expected a uint8 tensor on the CPU"));
-  }
-  if (packed.dim() != 1 || packed.size(0) != size || !packed.is_contiguous()) {
-    throw_if_error(invalid_argument("packed: expected the " + std::to_string(size) + " contiguous bytes that " +
-                                    "pack_low_precision_weight gives for [" + std::to_string(out_features) + ", " +
-                                    std::to_string(in_features) + "] in " + format + ", got " +
-                                    std::to_string(packed.numel())));
-  }
-  return {static_cast<const uint8_t*>(packed.mutable_data_ptr()), in_features, out_features, stored};
+  const void* data =
+      packed_data(packed, size, {PackedOrigin::Packer::kLowPrecision, {1, out_features, in_features}, stored});
+  return {static_cast<const uint8_t*>(data), in_features, out_features, stored};
 }
 
 // The weight as low_precision_linear sees it, float32.

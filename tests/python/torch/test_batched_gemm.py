@@ -58,6 +58,11 @@ def test_bad_input_names_the_argument():
         torch.ops.quincunx.grouped_linear(torch.randn(3, 5), packed, 4, [0, 1, 2])
     with pytest.raises(RuntimeError, match="packed: expected the"):
         torch.ops.quincunx.grouped_linear(torch.randn(3, 5), packed, 4, [0, 3])
+    given = "got what pack_grouped_weight gives for \\[2, 4, 5\\]"
+    with pytest.raises(RuntimeError, match="packed: expected .* \\[2, 3, 5\\], " + given):
+        torch.ops.quincunx.grouped_linear(torch.randn(3, 5), packed, 3, [0, 1, 3])
+    with pytest.raises(RuntimeError, match="packed: expected .* \\[1, 32, 5\\], " + given):
+        torch.ops.quincunx.grouped_linear(torch.randn(3, 5), packed, 32, [0, 3])
     with pytest.raises(RuntimeError, match="weight: expected"):
         torch.ops.quincunx.pack_grouped_weight(torch.randn(4, 5))
 

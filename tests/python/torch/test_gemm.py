@@ -109,7 +109,7 @@ def test_bad_input_names_the_argument():
     op = torch.ops.quincunx.packed_linear
     with pytest.raises(RuntimeError, match="TYPE_ERROR: x: expected a float32 tensor"):
         op(torch.randn(2, 3, dtype=torch.float64), packed, 5)
-    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: packed: expected the 64 contiguous floats"):
+    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: packed: expected the 80 contiguous floats of"):
         op(torch.randn(2, 4), packed, 5)
     with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: shape: .* \\[3, -1\\]"):
         op(torch.randn(2, 3), packed, -1)
@@ -129,10 +129,27 @@ def test_bad_input_names_the_argument():
         torch.ops.quincunx.packed_linear_out(torch.randn(3), packed, out=torch.empty(5))
     with pytest.raises(RuntimeError, match="up: expected the shape of gate"):
         torch.ops.quincunx.pack_gated_weight(weight, weight.t())
-    with pytest.raises(RuntimeError, match="that pack_gated_weight gives"):
+    with pytest.raises(RuntimeError, match="of what pack_gated_weight gives for \\[5, 3\\], got 64"):
         torch.ops.quincunx.gated_linear(torch.randn(2, 3), packed, 5)
     with pytest.raises(RuntimeError, match="expected a square matrix"):
         torch.ops.quincunx.symmetric_polynomial(torch.randn(2, 3), 1.0, 1.0, 1.0)
+
+
+def test_packed_weight_of_another_shape_with_the_same_padded_size_is_refused():
+    x, ops = torch.randn(2, 6), torch.ops.quincunx
+    packed, gated = ops.pack_linear_weight(torch.randn(8, 6)), ops.pack_gated_weight(*torch.randn(2, 8, 6))
+    of = "expected what pack_{} gives for \\[{}\\], got what pack_{} gives for \\[8, 6\\]"
+    with pytest.raises(RuntimeError, match=of.format("linear_weight", "7, 6", "linear_weight")):
+        ops.packed_linear_out(x, packed, out=torch.empty(2, 7))
+    with pytest.raises(RuntimeError, match=of.format("linear_weight", "32, 3", "linear_weight")):
+        ops.packed_linear(torch.randn(2, 3), packed, 32)
+    with pytest.raises(RuntimeError, match=of.format("gated_weight", "9, 6", "gated_weight")):
+        ops.gated_linear(x, gated, 9)
+    with pytest.raises(RuntimeError, match=of.format("linear_weight", "24, 6", "gated_weight")):
+        ops.packed_linear(x, gated, 24)
+    for other in (torch.zeros(112), torch.full((112,), torch.nan)):
+        with pytest.raises(RuntimeError, match="\\[8, 6\\], got what no operator packed"):
+            ops.packed_linear(x, other, 8)
 
 
 def test_compilers_see_the_operators_as_they_are():

@@ -119,6 +119,24 @@ def test_fake_kernels(format):
     opcheck(ops.low_precision_linear.default, (torch.randn(3, 40).bfloat16(), packed, 17, format))
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_packed_weight_of_another_shape_or_format_is_refused(format):
+    packed, _ = pack(torch.randn(16, 64), format)
+    x, ops = torch.randn(2, 64), torch.ops.quincunx
+    given = f", got what pack_low_precision_weight gives for \\[16, 64\\] in {format}"
+    with pytest.raises(RuntimeError, match=f"expected .* \\[15, 64\\] in {format}" + given):
+        ops.low_precision_linear(x, packed, 15, format)
+    if format != "float16":  # of which no k is padded
+        with pytest.raises(RuntimeError, match=f"expected .* \\[16, 63\\] in {format}" + given):
+            ops.low_precision_linear(x[:, :63], packed, 16, format)
+        with pytest.raises(RuntimeError, match=f"expected .* \\[16, 63\\] in {format}" + given):
+            ops.unpack_low_precision_weight(packed, 16, 63, format)
+    if format in ("bfloat16", "float16"):
+        other = {"bfloat16": "float16", "float16": "bfloat16"}[format]
+        with pytest.raises(RuntimeError, match=f"expected .* \\[16, 64\\] in {other}" + given):
+            ops.low_precision_linear(x, packed, 16, other)
+
+
 def test_bad_input_names_the_argument():
     packed, _ = pack(torch.randn(5, 3), "int4_grouped")
     linear = torch.ops.quincunx.low_precision_linear
@@ -127,7 +145,7 @@ def test_bad_input_names_the_argument():
         linear(x.double(), packed, 5, "int4_grouped")
     with pytest.raises(RuntimeError, match="TYPE_ERROR: packed: expected a uint8 tensor"):
         linear(x, packed.float(), 5, "int4_grouped")
-    with pytest.raises(RuntimeError, match="packed: expected the 544 contiguous bytes .* in int8_grouped, got 288"):
+    with pytest.raises(RuntimeError, match="packed: expected the 608 contiguous bytes .* in int8_grouped, got 352"):
         linear(x, packed, 5, "int8_grouped")
     with pytest.raises(RuntimeError, match='format: expected .* got "int2"'):
         linear(x, packed, 5, "int2")

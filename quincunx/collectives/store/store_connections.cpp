@@ -164,9 +164,14 @@ StoreConnections::~StoreConnections() {
 
 void StoreConnections::end_all_at(const std::string& host, uint16_t port) {
   const std::lock_guard lock(registry().mutex);
+  std::set<std::shared_ptr<StoreServer>> servers;  // several may share one
   for (StoreConnections* each : registry().all) {
-    if (each->options_.host == host && each->options_.port == port) each->cancel();
+    if (each->options_.host != host || each->options_.port != port) continue;
+    if (auto server = each->own_server()) servers.insert(std::move(server));
+    each->cancel();
   }
+  // Whoever waits in one holds it until it has woken, and the port is wanted now.
+  for (const auto& server : servers) server->stop();
 }
 
 void StoreConnections::abandon_in_child() {

@@ -67,10 +67,18 @@ StoreServer::~StoreServer() {
     static_cast<void>(changed_.release());  // it would wait for threads of the parent that wait at it
     return;
   }
+  stop();
+}
+
+void StoreServer::stop() {
   if (!thread_) return;
   stop_ = true;
   wake();
   thread_->join();
+  thread_.reset();
+  const std::lock_guard held(busy_);
+  listeners_.clear();
+  connections_.clear();
 }
 
 void StoreServer::wake() {

@@ -50,6 +50,8 @@ class StoreServer {
   // A request of this process. nullopt where it waits for keys that are not there by then, or where it was woken.
   std::optional<StoreResponse> call(const StoreRequest& request, Clock::time_point wait_until);
   void wake_callers() { changed_->notify_all(); }
+  // Frees the port and closes all connections, whoever holds the server. By one thread at a time.
+  void stop();
   std::string missing_keys(const StoreRequest& request);
   // Around a fork: nothing that the child will close changes meanwhile.
   void hold_for_fork() { busy_.lock(); }

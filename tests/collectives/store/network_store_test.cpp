@@ -80,6 +80,30 @@ uint16_t port_of(const Listener& listener) {
 
 uint16_t unused_port() { return port_of(*listen_on("127.0.0.1")); }
 
+// Whoever waits in the store holds it until it has had its turn on a core.
+TEST(NetworkStore, ANewStartHasThePortWhileOthersWaitInTheFormerStore) {
+  constexpr int kWaiting = 500;
+  auto options = client_options(open_root()->port(), 0);
+  options.ends_former = true;
+  for (int round = 0; round < 20; ++round) {
+    auto former = NetworkStore::open(options);
+    ASSERT_TRUE(former.ok()) << former.status();
+    std::atomic<int> num_there = 0, num_aborted = 0;
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < kWaiting; ++i) {
+      waiting.emplace_back([&] {
+        ++num_there;
+        if ((*former)->get("never", kLong).status().code() == StatusCode::kAborted) ++num_aborted;
+      });
+    }
+    while (num_there < kWaiting) std::this_thread::yield();
+    const auto next = NetworkStore::open(options);
+    EXPECT_TRUE(next.ok()) << next.status();
+    for (std::thread& thread : waiting) thread.join();
+    EXPECT_EQ(num_aborted, kWaiting);
+  }
+}
+
 TEST(NetworkStore, ServesEveryOperation) {
   const auto root = open_root();
   const auto client = open_client(root->port());

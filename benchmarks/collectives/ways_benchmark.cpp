@@ -25,12 +25,13 @@ using namespace qx::collectives;
 constexpr int64_t kLargestBytes = 64 << 20;
 constexpr std::array kSizes = {int64_t{64} << 10, int64_t{256} << 10, int64_t{1} << 20,
                                int64_t{4} << 20,  int64_t{16} << 20,  kLargestBytes};
-constexpr std::array kOperations = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kReduce,
-                                    Operation::kAllGather, Operation::kGather,        Operation::kScatter,
-                                    Operation::kAllToAll,  Operation::kBroadcast};
-// Inputs by the system, results by the system.
-constexpr bool kWays[][2] = {{false, false}, {true, false}, {false, true}, {true, true}};
-constexpr const char* kNames[] = {"rings", "inputs", "results", "both"};
+constexpr std::array kOperations = {Operation::kAllGather, Operation::kGather, Operation::kScatter,
+                                    Operation::kAllToAll, Operation::kBroadcast};
+struct Way {
+  const char* name;
+  int64_t peer_memory_bytes;
+};
+constexpr Way kWays[] = {{"rings", kNeverBytes}, {"system", 1}};
 
 struct Rank {
   std::shared_ptr<Communicator> group;
@@ -50,13 +51,9 @@ struct Rank {
       return all;
     };
     const Buffer whole{input.data(), size_bytes / 4, qx::DType::kFloat32};
-    const Buffer result{output.data(), size_bytes / 4, qx::DType::kFloat32};
-    const Reduction largest{ReduceOp::kMax};
     WorkPtr work;
     switch (operation) {
-      case Operation::kAllReduce: work = group->all_reduce(whole, largest); break;
-      case Operation::kReduceScatter: work = group->reduce_scatter(parts(input), part(output, rank), largest); break;
-      case Operation::kReduce: work = group->reduce(whole, rank == 0 ? result : Buffer{}, 0, largest); break;
+      case Operation::kAllReduce: work = group->all_reduce(whole, {ReduceOp::kMax}); break;
       case Operation::kAllGather: work = group->all_gather(part(input, rank), parts(output)); break;
       case Operation::kGather:
         work = group->gather(part(input, rank), rank == 0 ? parts(output) : std::vector<Buffer>(), 0);
@@ -87,12 +84,6 @@ struct Rank {
     std::exit(1);
   }
 };
-
-void force(const bool (&way)[2]) {
-  for (size_t stream = 0; stream < 2; ++stream) {
-    forced_ways().peer_memory_bytes[stream] = way[stream] ? 1 : kNeverBytes;
-  }
-}
 
 void print(std::string_view name, std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
@@ -129,20 +120,19 @@ void compare_small(Rank& rank, int num_rounds) {
 }
 
 void compare(Rank& rank, Operation operation, int64_t size_bytes, int num_rounds) {
-  const int num_ways = operation == Operation::kAllReduce ? 4 : 2;
   const int num_calls = static_cast<int>(std::clamp<int64_t>((1 << 20) / size_bytes * 4, 1, 16));
-  std::vector<std::vector<double>> samples(static_cast<size_t>(num_ways));
+  std::vector<double> samples[2];
   for (int round = 0; round < num_rounds; ++round) {
-    for (int w = 0; w < num_ways; ++w) {
-      const int way = round % 2 == 0 ? w : num_ways - 1 - w;
-      force(kWays[way]);
-      samples[static_cast<size_t>(way)].push_back(rank.seconds(operation, size_bytes, num_calls));
+    for (int w = 0; w < 2; ++w) {
+      const auto way = static_cast<size_t>((w + round) % 2);
+      forced_ways().peer_memory_bytes = kWays[way].peer_memory_bytes;
+      samples[way].push_back(rank.seconds(operation, size_bytes, num_calls));
     }
   }
   if (rank.group->options().rank != 0) return;
   std::printf("%-14s %6lld KiB", std::string(operation_name(operation)).c_str(),
               static_cast<long long>(size_bytes >> 10));
-  for (size_t w = 0; w < samples.size(); ++w) print(kNames[w], samples[w]);
+  for (size_t w = 0; w < 2; ++w) print(kWays[w].name, samples[w]);
   std::printf("\n");
   std::fflush(stdout);
 }

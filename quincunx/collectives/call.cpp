@@ -82,7 +82,7 @@ std::string_view reduce_op_name(ReduceOp op) {
   return kNames[static_cast<size_t>(op)];
 }
 
-bool Call::reduces() const {
+bool reduces(Operation operation) {
   return operation == Operation::kAllReduce || operation == Operation::kReduce ||
          operation == Operation::kReduceScatter;
 }

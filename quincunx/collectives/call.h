@@ -31,6 +31,9 @@ enum class Operation : uint8_t {
 std::string_view operation_name(Operation operation);
 std::string_view reduce_op_name(ReduceOp op);
 
+// Whether contributions are combined.
+bool reduces(Operation operation);
+
 struct Call {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
@@ -44,7 +47,7 @@ struct Call {
   std::vector<int64_t> counts;
 
   bool operator==(const Call& other) const = default;
-  bool reduces() const;
+  bool reduces() const { return collectives::reduces(operation); }
   bool rooted() const;
   // "all_reduce(float32[10], SUM)"
   std::string to_string() const;

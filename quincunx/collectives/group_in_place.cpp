@@ -42,8 +42,8 @@ void Group::make_offers(int rank) {
     if (offset) {
       offer = {arena->address(), *offset};
     } else {
-      const int64_t least = peer_memory_bytes(exchange.operation(), stream, Group::size());
-      if (size < least || !engine_.may_read_memory(world_rank(rank))) continue;
+      const int64_t least = peer_memory_bytes(exchange.operation(), Group::size());
+      if (stream != 0 || size < least || !engine_.may_read_memory(world_rank(rank))) continue;
       offer.arena.pid = getpid();
       offer.offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(bytes.data()));
     }
@@ -79,9 +79,9 @@ Status Group::take_offer(int rank, const FrameHeader& header, const Offer& offer
   bool can_read = false;
   Exchange& exchange = queue_.front().exchange();
   if (offer.arena.fd < 0) {
-    auto memory = std::make_unique<PeerMemory>(offer.arena.pid, static_cast<uint64_t>(offer.offset));
-    can_read = engine_.shares_memory_with(world_rank(rank)) && memory->can_read();
-    is_known = can_read && exchange.read_from(rank, header.root_or_tag, header.stream, std::move(memory), header.count);
+    const PeerMemory memory(offer.arena.pid, static_cast<uint64_t>(offer.offset));
+    can_read = engine_.shares_memory_with(world_rank(rank)) && memory.can_read();
+    is_known = can_read && header.stream == 0 && exchange.read_from(rank, header.root_or_tag, memory, header.count);
   } else {
     const Result<const ArenaView*> arena = engine_.arena_of(world_rank(rank), offer.arena);
     const std::byte* data = arena.ok() ? (*arena)->at(offer.offset, header.count) : nullptr;

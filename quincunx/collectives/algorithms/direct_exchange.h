@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -66,7 +65,7 @@ class DirectExchange final : public Exchange {
   int32_t offer(int peer, uint8_t stream) override;
   void refused(int peer, int32_t lane, uint8_t stream) override;
   bool read_from(int peer, int32_t lane, uint8_t stream, const std::byte* data, int64_t size) override;
-  bool read_from(int peer, int32_t lane, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) override;
+  bool read_from(int peer, int32_t lane, const PeerMemory& memory, int64_t size) override;
   void on_ready(int peer, int32_t lane, int64_t size) override;
   bool on_taken(int peer, int32_t lane, uint8_t stream) override;
   bool read_in_place() override;
@@ -90,7 +89,7 @@ class DirectExchange final : public Exchange {
     int64_t size = 0;
     int64_t received = 0;
     const std::byte* in_place = nullptr;  // the peer's own memory
-    std::unique_ptr<PeerMemory> memory;   // or what reads it
+    std::optional<PeerMemory> memory;     // or what reads it
     int64_t ready = 0;                    // bytes of it that are there
   };
   struct Peer {
@@ -107,8 +106,10 @@ class DirectExchange final : public Exchange {
   void count_remaining();
   void after_reducing(int64_t before);
   bool expects(const Incoming& in, int64_t size) const;
-  // So much more of a stream has been read in place.
+  // So much more of a stream has been read where it lay.
   void read(int peer, uint8_t stream, int64_t num_bytes);
+  // Copies the next piece of a stream that is not reduced; returns how many bytes.
+  int64_t copy_piece(int peer, uint8_t stream);
   // Tells the peer of results that it may read.
   void announce(int peer);
 

@@ -38,7 +38,7 @@ void DirectExchange::announce(int peer) {
 }
 
 bool DirectExchange::expects(const Incoming& in, int64_t size) const {
-  return size > 0 && size == in.size && in.received == 0 && in.in_place == nullptr && in.memory == nullptr;
+  return size > 0 && size == in.size && in.received == 0 && in.in_place == nullptr && !in.memory;
 }
 
 bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, const std::byte* data, int64_t size) {
@@ -51,12 +51,11 @@ bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, const std::byt
   return true;
 }
 
-bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) {
-  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
-  if (!expects(in, size)) return false;
-  in.memory = std::move(memory);
-  in.ready = stream == 0 ? size : 0;
-  in.memory->set_ready(in.ready);
+bool DirectExchange::read_from(int peer, int32_t, const PeerMemory& memory, int64_t size) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[0];
+  if (in.data == nullptr || !expects(in, size)) return false;
+  in.memory = memory;
+  in.ready = size;
   ++num_in_place_;
   return true;
 }
@@ -64,7 +63,6 @@ bool DirectExchange::read_from(int peer, int32_t, uint8_t stream, std::unique_pt
 void DirectExchange::on_ready(int peer, int32_t, int64_t size) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[1];
   in.ready = std::clamp(size, in.ready, in.size);
-  if (in.memory) in.memory->set_ready(in.ready);
 }
 
 bool DirectExchange::on_taken(int peer, int32_t, uint8_t stream) {
@@ -78,11 +76,23 @@ bool DirectExchange::on_taken(int peer, int32_t, uint8_t stream) {
 void DirectExchange::read(int peer, uint8_t stream, int64_t num_bytes) {
   Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
   in.received += num_bytes;
-  bytes_read_in_place_ += num_bytes;
+  if (in.in_place != nullptr) bytes_read_in_place_ += num_bytes;
   remaining_bytes_ -= num_bytes;
   if (num_bytes == 0 || in.received < in.size) return;
   --num_in_place_;
   notices_.push_back({peer, FrameKind::kTaken, stream, 0, 0});
+}
+
+int64_t DirectExchange::copy_piece(int peer, uint8_t stream) {
+  Incoming& in = peers_[static_cast<size_t>(peer)].in[stream];
+  auto size = static_cast<size_t>(std::min(kPieceBytes, in.ready - in.received));
+  if (in.data == nullptr || size == 0) return 0;
+  if (in.in_place != nullptr)
+    std::memcpy(in.data + in.received, in.in_place + in.received, size);
+  else
+    size = in.memory->read(in.received, in.data + in.received, size);
+  read(peer, stream, static_cast<int64_t>(size));
+  return static_cast<int64_t>(size);
 }
 
 bool DirectExchange::read_in_place() {
@@ -96,22 +106,8 @@ bool DirectExchange::read_in_place() {
   }
   for (int p = 0; p < world_size_; ++p) {
     for (const uint8_t stream : {uint8_t{1}, uint8_t{0}}) {
-      Incoming& in = peers_[static_cast<size_t>(p)].in[stream];
-      if (in.memory) {
-        const int64_t wanted = std::min(kPieceBytes, in.ready - in.received);
-        if (wanted == 0) continue;
-        moved = receive(p, 0, stream, *in.memory, wanted) > 0 || moved;
-        if (in.received < in.size) continue;
-        in.memory.reset();
-        --num_in_place_;
-        notices_.push_back({p, FrameKind::kTaken, stream, 0, 0});
-        continue;
-      }
-      if (in.in_place == nullptr || in.data == nullptr || in.ready == in.received) continue;
-      const int64_t size = std::min(kPieceBytes, in.ready - in.received);
-      std::memcpy(in.data + in.received, in.in_place + in.received, static_cast<size_t>(size));
-      read(p, stream, size);
-      moved = true;
+      const Incoming& in = peers_[static_cast<size_t>(p)].in[stream];
+      if (in.in_place != nullptr || in.memory) moved = copy_piece(p, stream) > 0 || moved;
     }
   }
   return moved;

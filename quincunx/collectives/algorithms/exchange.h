@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -62,8 +61,8 @@ class Exchange {
   virtual void refused(int peer, int32_t lane, uint8_t stream) = 0;
   // The peer's stream lies at `data`. False where the calls say nothing of such a stream.
   virtual bool read_from(int peer, int32_t lane, uint8_t stream, const std::byte* data, int64_t size) = 0;
-  // The same for memory that only the system can read.
-  virtual bool read_from(int peer, int32_t lane, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) = 0;
+  // The same for inputs in memory that only the system can read, and that are copied and not reduced.
+  virtual bool read_from(int peer, int32_t lane, const PeerMemory& memory, int64_t size) = 0;
   // So much of the peer's results is there.
   virtual void on_ready(int peer, int32_t lane, int64_t size) = 0;
   // The peer has read the whole stream. False where it was not offered.

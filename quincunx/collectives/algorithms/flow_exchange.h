@@ -44,7 +44,7 @@ class FlowExchange final : public Exchange {
   int32_t offer(int, uint8_t) override { return 0; }
   void refused(int, int32_t, uint8_t) override {}
   bool read_from(int, int32_t, uint8_t, const std::byte*, int64_t) override { return false; }
-  bool read_from(int, int32_t, uint8_t, std::unique_ptr<PeerMemory>, int64_t) override { return false; }
+  bool read_from(int, int32_t, const PeerMemory&, int64_t) override { return false; }
   void on_ready(int, int32_t, int64_t) override {}
   bool on_taken(int, int32_t, uint8_t) override { return false; }
   bool read_in_place() override { return false; }

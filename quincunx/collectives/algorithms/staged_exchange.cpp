@@ -94,10 +94,9 @@ bool StagedExchange::read_from(int peer, int32_t lane, uint8_t stream, const std
   return place.exchange && place.exchange->read_from(place.peer, lane % kMaxFlows, stream, data, size);
 }
 
-bool StagedExchange::read_from(int peer, int32_t lane, uint8_t stream, std::unique_ptr<PeerMemory> memory,
-                               int64_t size) {
+bool StagedExchange::read_from(int peer, int32_t lane, const PeerMemory& memory, int64_t size) {
   const Place place = place_of(peer, lane);
-  return place.exchange && place.exchange->read_from(place.peer, lane % kMaxFlows, stream, std::move(memory), size);
+  return place.exchange && place.exchange->read_from(place.peer, lane % kMaxFlows, memory, size);
 }
 
 void StagedExchange::on_ready(int peer, int32_t lane, int64_t size) {

@@ -32,7 +32,7 @@ class StagedExchange final : public Exchange {
   int32_t offer(int peer, uint8_t stream) override;
   void refused(int peer, int32_t lane, uint8_t stream) override;
   bool read_from(int peer, int32_t lane, uint8_t stream, const std::byte* data, int64_t size) override;
-  bool read_from(int peer, int32_t lane, uint8_t stream, std::unique_ptr<PeerMemory> memory, int64_t size) override;
+  bool read_from(int peer, int32_t lane, const PeerMemory& memory, int64_t size) override;
   void on_ready(int peer, int32_t lane, int64_t size) override;
   bool on_taken(int peer, int32_t lane, uint8_t stream) override;
   bool read_in_place() override;

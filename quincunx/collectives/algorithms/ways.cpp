@@ -51,8 +51,9 @@ bool takes_two_levels(const Call& call, const HostLayout& layout, bool with_tree
   return with_tree || largest * dtype_size_bytes(call.dtype) > kInlineBytes;
 }
 
-int64_t peer_memory_bytes(Operation operation, uint8_t stream, int num_ranks) {
-  const int64_t forced = forced_ways().peer_memory_bytes[stream].load(std::memory_order_relaxed);
+int64_t peer_memory_bytes(Operation operation, int num_ranks) {
+  if (reduces(operation)) return kNeverBytes;
+  const int64_t forced = forced_ways().peer_memory_bytes.load(std::memory_order_relaxed);
   if (forced >= 0) return forced;
   if (num_ranks - 1 < kFewestReadersOfMemory) return kNeverBytes;
   for (const PeerMemoryLimit& limit : kPeerMemoryLimits) {

@@ -21,14 +21,14 @@ bool takes_two_levels(const Call& call, const HostLayout& layout, bool with_tree
 // Whether a group gathers its calls through a tree.
 bool gathers_calls(const HostLayout& layout);
 
-// From how many bytes for one peer on the peer copies them out of this process by the system; fewer go through a ring.
-// Stream 0 carries inputs, 1 the results of all_reduce. `num_ranks`: of the group.
-int64_t peer_memory_bytes(Operation operation, uint8_t stream, int num_ranks);
+// From how many bytes for one peer on the peer copies them out of this process by the system; fewer go through a ring,
+// and so does all that is reduced. `num_ranks`: of the group.
+int64_t peer_memory_bytes(Operation operation, int num_ranks);
 
 // What benchmarks and tests set to take a certain way: on all ranks alike, between operations. A group keeps its way of
 // calls, but its operations must be started under the same setting. Negative: as measured.
 struct ForcedWays {
-  std::atomic<int64_t> peer_memory_bytes[2] = {-1, -1};  // by stream
+  std::atomic<int64_t> peer_memory_bytes = -1;
   std::atomic<int> largest_flat_group = -1;
 };
 ForcedWays& forced_ways();

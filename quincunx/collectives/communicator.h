@@ -77,7 +77,8 @@ class Work {
   virtual ~Work() = default;
   virtual bool is_completed() const = 0;
   // Ok or the operation's error. Waits at most `timeout`; zero means the operation's own deadline. On expiry the error
-  // names operation, sequence number, group, bytes and the exact ranks that are missing or late.
+  // names operation, sequence number, group, bytes and the exact ranks that are missing or late. kAborted while the
+  // operation goes on: the wait was interrupted (interruption.h).
   virtual Status wait(std::chrono::milliseconds timeout = {}) = 0;
   virtual Status status() const = 0;
   // Source rank of a finished receive.
@@ -100,6 +101,7 @@ class Communicator {
   virtual const Options& options() const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
   virtual bool ready() const = 0;
+  // May be interrupted as Work::wait.
   virtual Status wait_ready(std::chrono::milliseconds timeout) = 0;
   virtual Progress progress() const = 0;
 

@@ -7,13 +7,14 @@
 #include <thread>
 
 #include "quincunx/collectives/group.h"
+#include "quincunx/collectives/interruption.h"
 
 namespace qx::collectives {
 namespace {
 
 using std::chrono::milliseconds;
 
-// A thread that sleeps looks around this often even if nobody rings.
+// A thread that sleeps looks around this often even if nobody rings, and one that waits asks whether it still shall.
 constexpr milliseconds kLookAround{100};
 // So long it sleeps until all the calls are there that it waits for: what comes instead of one is seen no later.
 constexpr milliseconds kGatherNap{2};
@@ -277,43 +278,72 @@ void Engine::drive(Guard& guard, const OperationState* operation, Clock::time_po
 
 Status Engine::wait(OperationState& operation, milliseconds timeout) {
   if (!belongs_to_this_process()) return foreign_process_error();
+  Clock::time_point now = Clock::now();
   Clock::time_point deadline =
-      timeout.count() > 0 ? std::min(Clock::now() + timeout, operation.deadline()) : operation.deadline();
+      timeout.count() > 0 ? std::min(now + timeout, operation.deadline()) : operation.deadline();
+  Clock::time_point ask_at = now + kLookAround;
+  bool interrupted = false;
   Guard guard(*this);
   while (!operation.is_completed()) {
-    if (Clock::now() >= deadline) {
+    if (now >= deadline) {
       const auto again = operation.group()->give_up(operation.shared_from_this());
       flush();
       if (!again) break;
       deadline = *again;
     }
-    if (!driven_) {
-      driven_ = true;
-      drive(guard, &operation, deadline);
-      driven_ = false;
-      if (num_waiters_ > 0) waiters_.notify_all();
-      continue;
+    if (now >= ask_at) {
+      interrupted = is_interrupted(guard);
+      if (interrupted) break;
+      ask_at = now + kLookAround;
     }
-    if (helper_drives_) {
-      helper_must_yield_ = true;
-      doorbell_->wake();
-    }
-    ++num_waiters_;
-    waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
-    --num_waiters_;
+    rest(guard, operation, std::min(deadline, ask_at));
+    if (!operation.is_completed()) now = Clock::now();
   }
   if (active_operations_ > 0 || has_unsent()) wake_helper();
+  // Even where the operation has ended meanwhile: whoever interrupts a wait counts on being heard.
+  if (interrupted) return aborted(operation.label() + ": the wait was interrupted; the operation goes on");
   return operation.status();
 }
 
-bool Engine::wait_until(const std::function<bool()>& condition, Clock::time_point deadline) {
-  Guard guard(*this);
-  ++num_waiters_;
-  while (!condition() && Clock::now() < deadline) {
-    waiters_.wait_until(guard.lock(), std::min(deadline, Clock::now() + kLookAround));
+void Engine::rest(Guard& guard, const OperationState& operation, Clock::time_point until) {
+  if (!driven_) {
+    driven_ = true;
+    drive(guard, &operation, until);
+    driven_ = false;
+    if (num_waiters_ > 0) waiters_.notify_all();
+    return;
   }
+  if (helper_drives_) {
+    helper_must_yield_ = true;
+    doorbell_->wake();
+  }
+  ++num_waiters_;
+  waiters_.wait_until(guard.lock(), until);
   --num_waiters_;
-  return condition();
+}
+
+bool Engine::is_interrupted(Guard& guard) {
+  const InterruptCheck check = interrupt_check();
+  if (check == nullptr) return false;
+  guard.lock().unlock();
+  const bool interrupted = check();
+  guard.lock().lock();
+  return interrupted;
+}
+
+Status Engine::wait_until(const std::function<bool()>& condition, Clock::time_point deadline) {
+  Guard guard(*this);
+  for (Clock::time_point now = Clock::now(), ask_at = now + kLookAround; !condition(); now = Clock::now()) {
+    if (now >= deadline) return deadline_exceeded("the condition does not hold");
+    if (now >= ask_at) {
+      if (is_interrupted(guard)) return aborted("the wait was interrupted");
+      ask_at = now + kLookAround;
+    }
+    ++num_waiters_;
+    waiters_.wait_until(guard.lock(), std::min(deadline, ask_at));
+    --num_waiters_;
+  }
+  return ok_status();
 }
 
 bool Engine::has_unsent() const {

@@ -61,11 +61,13 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   void set_host(uint32_t host) { host_ = host; }
   uint32_t host() const { return host_; }
 
-  // Called by waiters of operations. Zero: the operation's own deadline.
+  // Called by waiters of operations. Zero: the operation's own deadline. kAborted, while the operation goes on, where
+  // the wait is interrupted: see interruption.h.
   Status wait(OperationState& operation, std::chrono::milliseconds timeout);
 
-  // Waits, without driving, until the condition (evaluated under the lock) holds; false when the deadline passed first.
-  bool wait_until(const std::function<bool()>& condition, Clock::time_point deadline);
+  // Waits, without driving, until the condition (evaluated under the lock) holds. kDeadlineExceeded when the deadline
+  // passed first, kAborted where the wait is interrupted.
+  Status wait_until(const std::function<bool()>& condition, Clock::time_point deadline);
 
   // --- under a Guard ---
   void add_group(Group& group);
@@ -156,6 +158,10 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   };
 
   void drive(Guard& guard, const OperationState* operation, Clock::time_point deadline);
+  // Drives, or sleeps while another thread does.
+  void rest(Guard& guard, const OperationState& operation, Clock::time_point until);
+  // Asks without the lock. Nobody may be driving on behalf of this thread: the answer may take its time.
+  bool is_interrupted(Guard& guard);
   bool poll_peer(int rank);
   void mark_lost(int rank, std::string_view reason);
   void post_goodbye(int rank);

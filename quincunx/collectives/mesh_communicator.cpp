@@ -95,11 +95,14 @@ Status MeshCommunicator::wait_ready(milliseconds timeout) {
   if (!engine_->belongs_to_this_process()) return engine_->foreign_process_error();
   mesh_->hurry();
   const milliseconds limit = timeout.count() > 0 ? std::min(timeout, kLongestTimeout) : milliseconds(timeout_ms_);
-  const bool ended =
+  const Status waited =
       engine_->wait_until([&] { return all_members_up() || !group_->failure().ok(); }, Clock::now() + limit);
+  if (waited.code() == StatusCode::kAborted) {
+    return aborted("group '" + options_.group_name + "': the wait for it was interrupted; it goes on connecting");
+  }
   Engine::Guard guard(*engine_);
   if (!group_->failure().ok()) return group_->failure();
-  if (ended) return ok_status();
+  if (waited.ok()) return ok_status();
   std::string missing;
   for (int r = 0; r < size(); ++r) {
     if (engine_->peer_state(group_->world_rank(r)) != Engine::PeerState::kConnecting) continue;

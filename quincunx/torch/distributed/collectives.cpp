@@ -212,6 +212,7 @@ void McclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_a
   const milliseconds timeout = opts.timeout.count() == 0 ? milliseconds(1) : timeout_from(opts.timeout);
   const auto core = communicator()->barrier(timeout);
   const Status status = core->wait();
+  throw_if_interrupted(status);
   if (!status.ok()) throw_status({status.code(), monitored_barrier_text(rank_, status.message(), wait_all_ranks)});
 }
 

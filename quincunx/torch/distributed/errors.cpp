@@ -1,6 +1,34 @@
 #include "quincunx/torch/distributed/errors.h"
 
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+#include "quincunx/collectives/interruption.h"
+
 namespace qx::distributed {
+namespace {
+
+// Elsewhere Python runs no handlers: other threads do not ask for the GIL.
+bool may_handle_signals() { return gettid() == getpid() && Py_IsInitialized() != 0; }
+
+// What a handler has raised stays with the thread until throw_if_interrupted.
+bool signal_has_raised() {
+  if (!may_handle_signals()) return false;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool raised = PyErr_Occurred() == nullptr && PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return raised;
+}
+
+}  // namespace
+
+void let_signals_interrupt_waits() { collectives::set_interrupt_check(&signal_has_raised); }
+
+void throw_if_interrupted(const Status& status) {
+  if (status.code() != StatusCode::kAborted || !may_handle_signals()) return;
+  const pybind11::gil_scoped_acquire gil;
+  if (PyErr_Occurred() != nullptr) throw pybind11::error_already_set();
+}
 
 void throw_status(const Status& status) {
   const c10::SourceLocation location{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};

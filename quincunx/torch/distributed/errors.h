@@ -19,8 +19,19 @@ class CollectiveTimeout : public c10::DistBackendError {
 [[noreturn]] void throw_status(const Status& status);
 std::exception_ptr exception_from(const Status& status);
 
+// Lets Ctrl-C end waits for groups, on the main thread: Python's handlers of signals run there, as between two lines of
+// Python. Thread-safe.
+void let_signals_interrupt_waits();
+// Throws what such a handler has raised where it is why the wait that gave `status` has ended.
+void throw_if_interrupted(const Status& status);
+
 inline void throw_if_error(const Status& status) {
   if (!status.ok()) throw_status(status);
+}
+// The same for the status of a wait.
+inline void throw_if_wait_failed(const Status& status) {
+  throw_if_interrupted(status);
+  throw_if_error(status);
 }
 
 }  // namespace qx::distributed

@@ -116,7 +116,7 @@ void bind_backend(py::module_& module) {
       .def(
           "wait_ready",
           [](const McclBackend& backend, std::chrono::milliseconds timeout) {
-            qx::distributed::throw_if_error(backend.communicator()->wait_ready(timeout));
+            qx::distributed::throw_if_wait_failed(backend.communicator()->wait_ready(timeout));
           },
           py::arg("timeout"), without_gil)
       .def("progress", &progress)
@@ -190,5 +190,6 @@ PYBIND11_MODULE(_quincunx_distributed, module) {
   module.def(
       "flight_recorder", [](bool as_trace) { return flight_records_text(format_of(as_trace)); }, py::arg("as_trace"),
       py::call_guard<py::gil_scoped_release>());
+  qx::distributed::let_signals_interrupt_waits();
   module.def("shutdown_all", &McclBackend::shutdown_all, py::call_guard<py::gil_scoped_release>());
 }

@@ -33,12 +33,13 @@ WorkHandle McclBackend::allreduce_sparse(TensorList& list, const c10d::Allreduce
   const auto timeout = timeout_from(opts.timeout);
   const at::Tensor description = describe(own);
   const at::Tensor descriptions = at::empty({size_, description.numel()}, at::kLong);
-  OperationTensors exchanged;
-  const Buffer described = exchanged.output(descriptions, "descriptions", false);
-  throw_if_error(communicator()
-                     ->all_gather(exchanged.input(description, "description"),
-                                  equal_parts(described, size_, "descriptions"), timeout)
-                     ->wait());
+  const auto exchanged = std::make_shared<OperationTensors>();
+  const Buffer described = exchanged->output(descriptions, "descriptions", false);
+  const auto exchange = communicator()->all_gather(exchanged->input(description, "description"),
+                                                   equal_parts(described, size_, "descriptions"), timeout);
+  // The memory stays until the exchange has ended, also where the wait for it is interrupted.
+  exchange->on_completion([exchanged](const Status&) {});
+  throw_if_wait_failed(exchange->wait());
   TensorList indices, values;
   for (int64_t rank = 0; rank < size_; ++rank) {
     const at::Tensor row = descriptions[rank];

@@ -106,7 +106,7 @@ std::exception_ptr CollectiveWork::exception() const {
 }
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
-  throw_if_error(core_->wait(timeout));
+  throw_if_wait_failed(core_->wait(timeout));
   throw_if_error(state_->deliver());
   return true;
 }

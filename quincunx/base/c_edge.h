@@ -15,6 +15,10 @@ namespace qx {
 qx_status to_c(const Status& status);
 
 Status check_pointer(const char* name, const void* pointer);
+template <typename T>
+Status check_pointer(const char* name, const T* pointer) {
+  return check_pointer(name, static_cast<const void*>(pointer));
+}
 
 // What the body returns, or what it throws, as a code.
 template <typename Body>

@@ -114,7 +114,7 @@ Status create(const qx_communicator_options* given, qx_communicator** communicat
 }
 
 Result<Buffer> buffer_of(const std::string& name, const qx_buffer* buffer) {
-  QX_RETURN_IF_ERROR(check_pointer(name.c_str(), buffer));
+  if (buffer == nullptr) return check_pointer(name.c_str(), nullptr);
   if (buffer->dtype < 0 || buffer->dtype > QX_COMPLEX128) {
     return out_of_range((name + ".dtype").c_str(), buffer->dtype, "a qx_dtype");
   }

@@ -192,7 +192,7 @@ std::optional<Proof> Mesh::proof_for(Purpose purpose) const {
 }
 
 void Mesh::take_stream(std::shared_ptr<Stream> stream) {
-  if (stream->purpose() == Purpose::kLink) return links_->adopt(std::move(stream));
+  if (stream->purpose() == Purpose::kLink) return links_->adopt(stream);
   tree_->adopt(std::move(stream));
 }
 

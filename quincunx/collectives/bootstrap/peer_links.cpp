@@ -202,7 +202,7 @@ Proof PeerLinks::proof_as_acceptor() const {
   return {credentials_, std::move(identity)};
 }
 
-void PeerLinks::adopt(std::shared_ptr<Stream> stream) {
+void PeerLinks::adopt(const std::shared_ptr<Stream>& stream) {
   const int rank = stream->peer_rank();
   if (rank < 0 || rank >= own_.world_size || rank == own_.rank || has_link(rank)) return;
   if (rank < own_.rank) return begin(rank);

@@ -50,7 +50,7 @@ class PeerLinks final : public LinkProvider {
   // What this rank shows to whoever connects for a link.
   Proof proof_as_acceptor() const;
   // An open connection for a link, or a knock, that was accepted.
-  void adopt(std::shared_ptr<Stream> stream);
+  void adopt(const std::shared_ptr<Stream>& stream);
   Clock::time_point next_timer() const;
   void on_timer(Clock::time_point now);
   // Lets what was sent leave, until the deadline.

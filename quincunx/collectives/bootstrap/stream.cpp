@@ -63,7 +63,7 @@ void Stream::watch() {
   });
 }
 
-Status Stream::begin_proof(Proof proof) {
+Status Stream::begin_proof(const Proof& proof) {
   QX_ASSIGN_OR_RETURN(channel_, SecureChannel::create(*proof.credentials, proof.identity,
                                                       std::min(deadline_, Clock::now() + kProofTime)));
   state_ = State::kProving;
@@ -92,7 +92,7 @@ Status Stream::on_connected() {
     return ok_status();
   }
   outgoing_.push_back(std::byte{static_cast<uint8_t>(proof_.identity.purpose)});
-  return begin_proof(std::move(proof_));
+  return begin_proof(proof_);
 }
 
 void Stream::on_events(uint32_t events) {
@@ -130,7 +130,7 @@ void Stream::on_bytes(Bytes bytes) {
     purpose_ = static_cast<Purpose>(bytes.front());
     std::optional<Proof> proof = proof_for_(purpose_);
     if (!proof) return close("a foreign protocol");
-    const Status status = begin_proof(*std::move(proof));
+    const Status status = begin_proof(*proof);
     if (!status.ok()) return close(status.message());
     bytes = bytes.subspan(1);
   }

@@ -84,7 +84,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Status on_connected();
   void tell_opened();
   void tell_received(Bytes bytes);
-  Status begin_proof(Proof proof);
+  Status begin_proof(const Proof& proof);
   void on_bytes(Bytes bytes);
   void push_raw(Bytes bytes);
   void handle(uint32_t events);

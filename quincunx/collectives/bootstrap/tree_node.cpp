@@ -175,7 +175,7 @@ TreeConnection TreeNode::State::on_accepted(Time now) {
   Connection& connection = add_connection(Link::kStranger);
   ++statistics.num_accepts;
   handshakes.emplace_back(now + kHandshakeTime, connection.id);
-  const size_t most_strangers = static_cast<size_t>(kLeadersPerRoot + options.world_size);
+  const size_t most_strangers = static_cast<size_t>(kLeadersPerRoot) + static_cast<size_t>(options.world_size);
   if (handshakes.size() > most_strangers) {
     const Connection* oldest = find(handshakes.front().second);
     handshakes.erase(handshakes.begin());
@@ -184,7 +184,7 @@ TreeConnection TreeNode::State::on_accepted(Time now) {
   return connection.id;
 }
 
-Status TreeNode::State::handle(TreeConnection id, TreeMessage message, Time now) {
+Status TreeNode::State::handle(TreeConnection id, TreeMessage& message, Time now) {
   Connection& from = *find(id);
   const auto is_one_of = [&](std::initializer_list<size_t> kinds) {
     return std::find(kinds.begin(), kinds.end(), message.index()) != kinds.end();
@@ -232,7 +232,7 @@ void TreeNode::State::on_bytes(TreeConnection id, std::span<const std::byte> byt
     if (status.ok()) {
       ++statistics.messages_received;
       auto message = decode_tree_message(bytes.first(size), options.world_size);
-      status = message.ok() ? handle(id, std::move(*message), now) : message.status();
+      status = message.ok() ? handle(id, *message, now) : message.status();
       bytes = bytes.subspan(size);
     }
     if (status.ok()) continue;

@@ -98,7 +98,7 @@ struct TreeNode::State {
   void send_to_children(const TreeMessage& message);
   // To all neighbours in the tree but `except`.
   void flood(const TreeMessage& message, TreeConnection except);
-  Status handle(TreeConnection id, TreeMessage message, Time now);
+  Status handle(TreeConnection id, TreeMessage& message, Time now);
   static bool is_neighbour(const Connection& connection);
   std::string own_name() const;
 

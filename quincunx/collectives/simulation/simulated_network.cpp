@@ -279,45 +279,14 @@ void BootstrapSimulation::State::apply_fault(int rank_index) {
 void BootstrapSimulation::State::step() {
   const Event event = queue.pop();
   Rank& rank = ranks[static_cast<size_t>(event.rank)];
-  Channel* channel = event.channel < channels.size() ? &channels[event.channel] : nullptr;
-  double cost_s = 0;
   switch (event.kind) {
     case EventKind::kStart: return start(event.rank);
     case EventKind::kTimer:
       if (rank.timer_at == queue.now()) rank.timer_at = INT64_MAX;
       return use_node(event.rank, kTimerSeconds, [](TreeNode& node, TreeNode::Time now) { node.on_timer(now); });
-    case EventKind::kArrival:
-      if (rank.node == nullptr || !channel->open[1]) return;
-      cost_s = event.payload != 0 ? network.local_accept_s : network.accept_s;
-      return use_node(event.rank, network.wakeup_s + cost_s + proof_cost(rank, event.payload != 0),
-                      [&](TreeNode& node, TreeNode::Time now) {
-                        channel->ids[1] = node.on_accepted(now);
-                        rank.sockets.push_back({channel->ids[1], event.channel, 1});
-                      });
-    case EventKind::kConnected:
-      if (!channel->open[0]) return;
-      return use_node(event.rank, 0,
-                      [&](TreeNode& node, TreeNode::Time now) { node.on_connected(channel->ids[0], now); });
     case EventKind::kRefused:
       return use_node(event.rank, 0, [&](TreeNode& node, TreeNode::Time now) {
         node.on_closed(event.payload, "connection refused", now);
-      });
-    case EventKind::kData: {
-      const std::vector<std::byte> bytes = std::move(payloads[event.payload]);
-      free_payloads.push_back(event.payload);
-      if (!channel->open[event.side]) return;
-      cost_s = network.wakeup_s + network.message_s + static_cast<double>(bytes.size()) * network.byte_s;
-      return use_node(event.rank, cost_s,
-                      [&](TreeNode& node, TreeNode::Time now) { node.on_bytes(channel->ids[event.side], bytes, now); });
-    }
-    case EventKind::kClosed:
-      if (!channel->open[event.side] || rank.is_stopped) return;
-      channel->open[event.side] = false;
-      if (Socket* socket = find_socket(rank, channel->ids[event.side])) {
-        rank.sockets.erase(rank.sockets.begin() + (socket - rank.sockets.data()));
-      }
-      return use_node(event.rank, network.wakeup_s + network.message_s, [&](TreeNode& node, TreeNode::Time now) {
-        node.on_closed(channel->ids[event.side], "connection reset by peer", now);
       });
     case EventKind::kBound:
       return use_node(event.rank, 0,
@@ -327,6 +296,44 @@ void BootstrapSimulation::State::step() {
         const auto root = static_cast<int>(event.payload);
         node.on_root_found(root, options_of(root).endpoints, now);
       });
+    default: return step_of(channels[event.channel], event);
+  }
+}
+
+void BootstrapSimulation::State::step_of(Channel& channel, const Event& event) {
+  Rank& rank = ranks[static_cast<size_t>(event.rank)];
+  double cost_s = 0;
+  switch (event.kind) {
+    case EventKind::kArrival:
+      if (rank.node == nullptr || !channel.open[1]) return;
+      cost_s = event.payload != 0 ? network.local_accept_s : network.accept_s;
+      return use_node(event.rank, network.wakeup_s + cost_s + proof_cost(rank, event.payload != 0),
+                      [&](TreeNode& node, TreeNode::Time now) {
+                        channel.ids[1] = node.on_accepted(now);
+                        rank.sockets.push_back({channel.ids[1], event.channel, 1});
+                      });
+    case EventKind::kConnected:
+      if (!channel.open[0]) return;
+      return use_node(event.rank, 0,
+                      [&](TreeNode& node, TreeNode::Time now) { node.on_connected(channel.ids[0], now); });
+    case EventKind::kData: {
+      const std::vector<std::byte> bytes = std::move(payloads[event.payload]);
+      free_payloads.push_back(event.payload);
+      if (!channel.open[event.side]) return;
+      cost_s = network.wakeup_s + network.message_s + static_cast<double>(bytes.size()) * network.byte_s;
+      return use_node(event.rank, cost_s,
+                      [&](TreeNode& node, TreeNode::Time now) { node.on_bytes(channel.ids[event.side], bytes, now); });
+    }
+    case EventKind::kClosed:
+      if (!channel.open[event.side] || rank.is_stopped) return;
+      channel.open[event.side] = false;
+      if (Socket* socket = find_socket(rank, channel.ids[event.side])) {
+        rank.sockets.erase(rank.sockets.begin() + (socket - rank.sockets.data()));
+      }
+      return use_node(event.rank, network.wakeup_s + network.message_s, [&](TreeNode& node, TreeNode::Time now) {
+        node.on_closed(channel.ids[event.side], "connection reset by peer", now);
+      });
+    default: return;
   }
 }
 

@@ -73,6 +73,7 @@ struct BootstrapSimulation::State {
 
   // simulated_network.cpp
   void step();
+  void step_of(Channel& channel, const Event& event);  // of those that have one
   void run_until(int64_t end);
   void start(int rank);
   // Lets the node act at `time`, after `cost_s` of processor time.

@@ -61,7 +61,7 @@ class VirtualRanks {
 
  private:
   Status add_rank(Share& share, int rank);
-  void on_action(Share& share, size_t index, TreeAction action);
+  void on_action(Share& share, size_t index, const TreeAction& action);
   void serve(Share& share);
   int root_of(int rank) const;
   VirtualRanksReport report(const std::vector<Share>& shares) const;
@@ -106,7 +106,7 @@ Status VirtualRanks::add_rank(Share& share, int rank) {
   VirtualRank& added = share.ranks.emplace_back();
   added.driver = std::make_unique<TreeDriver>(
       *share.loop, std::move(node), credentials_,
-      [this, &share, index](TreeAction action) { on_action(share, index, std::move(action)); });
+      [this, &share, index](const TreeAction& action) { on_action(share, index, action); });
   TreeDriver* driver = added.driver.get();
   added.door = std::make_unique<FrontDoor>(
       *share.loop, [driver](Purpose) { return driver->proof(false); },
@@ -115,7 +115,7 @@ Status VirtualRanks::add_rank(Share& share, int rank) {
   return ok_status();
 }
 
-void VirtualRanks::on_action(Share& share, size_t index, TreeAction action) {
+void VirtualRanks::on_action(Share& share, size_t index, const TreeAction& action) {
   switch (action.kind) {
     case TreeAction::Kind::kLookUpRoot: {
       // Not from within the driver's own call.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 
+#include "quincunx/base/check.h"
 #include "quincunx/base/fnv1a.h"
 #include "quincunx/collectives/transport/shared_memory.h"
 
@@ -35,7 +36,10 @@ int64_t directory_bytes(int world_size) {
   return whole_pages(kHeaderBytes + world_size * static_cast<int64_t>(sizeof(Joined)));
 }
 
-DirectoryHeader& header_of(std::byte* directory) { return *reinterpret_cast<DirectoryHeader*>(directory); }
+DirectoryHeader& header_of(std::byte* directory) {
+  QX_CHECK(directory != nullptr);
+  return *reinterpret_cast<DirectoryHeader*>(directory);
+}
 Joined& joined_of(std::byte* directory, int rank) {
   return *reinterpret_cast<Joined*>(directory + kHeaderBytes + rank * static_cast<int64_t>(sizeof(Joined)));
 }

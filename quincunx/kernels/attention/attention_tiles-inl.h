@@ -108,11 +108,10 @@ HWY_INLINE void WithRowCount(int64_t rows, const Tile& tile) {
 template <class Tile>
 HWY_INLINE void WithTileSize(int64_t rows, int64_t panels, const Tile& tile) {
   WithRowCount(rows, [&](auto count) HWY_ATTR {
-    if (panels >= kTilePanels) {
-      tile(count, RowCount<kTilePanels>());
-    } else {
-      tile(count, RowCount<1>());
+    if constexpr (kTilePanels > 1) {
+      if (panels >= kTilePanels) return tile(count, RowCount<kTilePanels>());
     }
+    tile(count, RowCount<1>());
   });
 }
 // Calls tile(first panel, panels) for `columns` columns in steps of kTilePanels panels and at last single ones.

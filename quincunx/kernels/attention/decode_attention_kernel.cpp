@@ -183,7 +183,7 @@ HWY_INLINE void ForEachRowTile(int64_t num_rows, const Tile& tile) {
   for (int64_t row = 0; row < num_rows; row += kMaxRows) {
     switch (std::min<int64_t>(kMaxRows, num_rows - row)) {
       case 1: tile(RowCount<1>(), row); break;
-      case 2: tile(RowCount<2>(), row); break;
+      case 2: tile(RowCount<2>(), row); break;  // NOLINT(bugprone-branch-clone): as the next where kMaxRows is 2
       case 3: tile(RowCount<std::min(3, kMaxRows)>(), row); break;
       default: tile(RowCount<kMaxRows>(), row);
     }

@@ -159,7 +159,7 @@ HWY_INLINE void StorePair(FloatPair<D> pair, D d, T* p, bool stream) {
 HWY_INLINE void FetchAhead(const void* p, size_t bytes, int64_t ahead) {
   if (ahead == 0) return;
   const uintptr_t first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead);
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, 2);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(first + i), 0, 2);  // NOLINT
 }
 
 // The first `count` < 2 Lanes(d) elements; nothing beyond them is touched, and the other lanes are zero.

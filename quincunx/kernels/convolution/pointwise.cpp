@@ -1,5 +1,6 @@
 #include "quincunx/kernels/convolution/pointwise.h"
 
+#include "quincunx/base/check.h"
 #include "quincunx/kernels/gemm/matrix_product.h"
 
 namespace qx::kernels {
@@ -104,6 +105,8 @@ bool is_pointwise(const ConvolutionProblem& problem) {
 void convolve_pointwise(const ConvolutionProblem& problem) {
   const ConvolutionEpilogue& epilogue = problem.epilogue;
   const ImageLayout& residual = epilogue.residual_layout;
+  const std::optional<Activation> activation = product_activation(epilogue.activation);
+  QX_CHECK(activation.has_value());  // see is_pointwise
   const bool by_frames = !are_even(problem, problem.out);
   const SpatialSizes sizes = by_frames ? frame_of(problem) : problem.out;
   MatrixProduct product;
@@ -115,7 +118,7 @@ void convolve_pointwise(const ConvolutionProblem& problem) {
   product.c = problem.output;
   product.c_row_stride = even_step(problem.output_layout, sizes, kEach);
   product.epilogue.bias = epilogue.bias;
-  product.epilogue.activation = *product_activation(epilogue.activation);
+  product.epilogue.activation = *activation;
   if (epilogue.residual != nullptr) {
     product.epilogue.residual = epilogue.residual;
     product.epilogue.residual_row_stride = even_step(residual, sizes, kEach);

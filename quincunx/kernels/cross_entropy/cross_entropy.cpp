@@ -382,7 +382,8 @@ Status cross_entropy_backward(const TensorView& logits, const TensorView& target
   const double divisor = options.reduction == LossReduction::kMean ? counted : 1;
   const bool stream = writes_past_caches(grad_logits, grad_logits.data() == logits.data());
   const int64_t step = options.reduction == LossReduction::kNone ? grad_loss.stride(0) : 0;
-  parallel_for(0, rows, std::max<int64_t>(1, kRowLoopGrain / classes), [&](int64_t begin, int64_t end) {
+  const int64_t grain = std::max<int64_t>(1, kRowLoopGrain / std::max<int64_t>(classes, 1));
+  parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t target = target_of(targets, r);
       const double scale = grad_loss.data_as<float>()[r * step] / divisor;

@@ -28,7 +28,8 @@ struct CrossEntropyOptions {
 // log_sum_exp: float32 [R], contiguous: what the gradient needs. The logits are read once, only around a target of more
 // than half the probability twice. Sums are taken in f32 blocks that are joined in order, the rows' losses in f64: the
 // same bits for any number of threads. Without smoothing a loss below log 2 errs relatively to itself, however near to
-// 0: by at most (2.25 max |x - x[target]| + 140) 2^-24. Thread-safe.
+// 0: by at most (2.25 max |x - x[target]| + 140) 2^-24, and by 2^-149 for each class whose exp(x - x[target]) is
+// denormal. Thread-safe.
 //   cross_entropy(logits, targets, {.label_smoothing = 0.1}, loss, log_sum_exp)
 Status cross_entropy(const TensorView& logits, const TensorView& targets, const CrossEntropyOptions& options,
                      const TensorView& loss, const TensorView& log_sum_exp);

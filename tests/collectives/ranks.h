@@ -55,6 +55,7 @@ class Arrivals {
   Arrivals& operator=(const Arrivals&) = delete;
 
   void arrive() const { count_->fetch_add(1); }
+  int count() const { return count_->load(); }
   void wait_for(int count) const {
     const auto deadline = std::chrono::steady_clock::now() + milliseconds(20000);
     while (count_->load() < count) {

@@ -43,7 +43,7 @@ class Peer {
   }
   // False at the end of the stream, or where nothing comes.
   bool read_some() {
-    static std::byte buffer[1 << 16];
+    thread_local std::byte buffer[1 << 16];
     if (!wait_for(POLLIN)) return false;
     const ssize_t count = recv(socket_.fd(), buffer, sizeof(buffer), 0);
     if (count <= 0) return false;

@@ -33,6 +33,9 @@ class Outcome:
 
 def _rank_main(rank: int, world: int, start: Callable, body: Callable, results: Any) -> None:
     torch.set_num_threads(1)
+    # torch names groups by this count, in which starts that failed in the parent are left: a rank that starts again
+    # begins at 0, and would not meet one that is new.
+    dist.distributed_c10d._world.group_count = 0
     try:
         start(rank, world)
         value = body(rank, world)

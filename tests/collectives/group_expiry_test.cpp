@@ -1,4 +1,6 @@
 // Who is named when time runs out while ranks are in different operations.
+#include <fstream>
+
 #include "collectives/ranks.h"
 
 namespace qx::collectives::testing {
@@ -20,6 +22,26 @@ void require_names_only(const Status& status, int late, int world_size) {
   }
 }
 
+bool is_stopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  return line.find(") T ") != std::string::npos;
+}
+
+// The others go on once none of its threads can move data, and wake it.
+void stop_and_arrive(const Arrivals& stopped, const Arrivals& told, int num_told) {
+  const pid_t self = getpid();
+  if (fork() == 0) {
+    while (!is_stopped(self)) std::this_thread::sleep_for(milliseconds(1));
+    stopped.arrive();
+    told.wait_for(num_told);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  kill(self, SIGSTOP);
+}
+
 // Rank 0 has done its part of the gather, and has given up the barrier behind it, when rank 1 asks who is late.
 TEST_P(Expiry, ARankThatHasFailedInALaterOperationStillAnswers) {
   constexpr int kRanks = 3, kLate = 2;
@@ -35,10 +57,9 @@ TEST_P(Expiry, ARankThatHasFailedInALaterOperationStillAnswers) {
       return group->gather(buffer_of(in, DType::kFloat32), outputs, 1, timeout);
     };
     if (rank == kLate) {
-      // Its call is told and its data is not: nobody moves it.
+      // Its call is told and its data is not: nothing moves before all have called.
       const WorkPtr work = gather(milliseconds(20000));
-      entered.arrive();
-      stop_this_process(told, kRanks - 1);
+      stop_and_arrive(entered, told, kRanks - 1);
       _exit(0);
     }
     entered.wait_for(1);

@@ -15,9 +15,10 @@ struct NetworkModel {
   double accept_s = 72e-6;            // of whoever accepts
   double local_connect_s = 4.5e-6;    // the same over a unix socket
   double local_accept_s = 13.5e-6;
-  // Of a process, which virtual ranks of one process do not pay: to make its threads and memory before it connects, to
-  // be woken, and to load what proofs need before its first connection over TCP.
-  double start_s = 1.2e-3;
+  // Of a process, which virtual ranks of one process do not pay: to make its threads and memory before it connects and
+  // to wait for its turn in its leader's queue, to be woken, and to load what proofs need before its first connection
+  // over TCP.
+  double start_s = 1.75e-3;
   double wakeup_s = 8e-6;
   double first_proof_s = 1e-3;
   double message_s = 5.4e-6;      // of one side, for each message

@@ -175,15 +175,21 @@ TEST(StoreServer, TakesFewAtATimeAndLetsThoseBehindIn) {
   EXPECT_EQ(most, kMostPassing);
 }
 
-TEST(StoreServer, LetsOthersInBesideThoseWhoWait) {
-  const auto server = start_server(std::chrono::minutes(1), 1);
+// So many that wait for the value of "late".
+std::vector<std::unique_ptr<Peer>> wait_for_late(const StoreServer& server, int num_peers) {
   std::vector<std::unique_ptr<Peer>> waiting;
-  for (int i = 0; i < 5; ++i) {
-    waiting.push_back(std::make_unique<Peer>(server->port()));
+  for (int i = 0; i < num_peers; ++i) {
+    waiting.push_back(std::make_unique<Peer>(server.port()));
     StoreRequest wait = request(StoreOperation::kGet, {"late"});
     wait.wait_ms = kPatienceMs;
     waiting.back()->send(wait);
   }
+  return waiting;
+}
+
+TEST(StoreServer, LetsOthersInBesideThoseWhoWait) {
+  const auto server = start_server(std::chrono::minutes(1), 1);
+  const auto waiting = wait_for_late(*server, 5);
   Peer peer(server->port());
   peer.send(request(StoreOperation::kSet, {"late"}, {"value"}));
   EXPECT_EQ(peer.response().code, StatusCode::kOk);
@@ -215,13 +221,7 @@ TEST(StoreServer, LetsThoseProveThemselvesWhoTakeLong) {
 
 TEST(StoreServer, MakesRoomByThoseWhoWaitNotByThoseWhoCome) {
   const auto server = start_server(std::chrono::minutes(1), 2, 4);
-  std::vector<std::unique_ptr<Peer>> waiting;
-  for (int i = 0; i < 4; ++i) {
-    waiting.push_back(std::make_unique<Peer>(server->port()));
-    StoreRequest wait = request(StoreOperation::kGet, {"late"});
-    wait.wait_ms = kPatienceMs;
-    waiting.back()->send(wait);
-  }
+  const auto waiting = wait_for_late(*server, 4);
   while (server->num_connections() < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   StatusCode code = StatusCode::kUnavailable;
   std::thread slow([&] {

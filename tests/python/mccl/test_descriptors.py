@@ -14,8 +14,10 @@ WORLD = 64
 MOST = 16
 
 
-def test_one_more_is_seen(run_ranks):
+@pytest.mark.parametrize("free", [40, MOST, MOST - 1, 1])
+def test_one_more_is_seen(run_ranks, free):
     def start(rank, world):
+        fill_descriptors(free)
         slots = fill_descriptors(MOST)
         held = [os.dup(2) for _ in range(MOST - 1)]
         assert num_descriptor_slots() == slots  # the look at it takes one

@@ -66,6 +66,11 @@ int64_t threads_for(int64_t work) { return in_parallel_region() || work < kMinPa
 
 void multiply(const MatrixProduct& product) {
   if (product.rows == 0 || product.columns == 0) return;
+  if (product.inner == 0 && product.a.row_stride != 0) {  // no row may be counted from a pointer that can be null
+    MatrixProduct without_elements = product;
+    without_elements.a = {nullptr, 0, 1};
+    return multiply(without_elements);
+  }
   const double work = static_cast<double>(product.rows) * static_cast<double>(product.columns) *
                       static_cast<double>(std::max<int64_t>(product.inner, 1));
   const int64_t threads = threads_for(work < 1e18 ? static_cast<int64_t>(work) : kMinParallelWork);

@@ -121,6 +121,19 @@ TEST(BatchedGemm, BadInputNamesTheArgument) {
   EXPECT_TRUE(batched_gemm(batch(none, 0, 3, 5), batch(none, 0, 5, 4), batch(none, 0, 3, 4)).ok());
 }
 
+TEST(BatchedGemm, AnEmptyInnerDimensionGivesZeros) {
+  std::vector<float> none, output(12, 9.0f);
+  ASSERT_TRUE(batched_gemm(batch(none, 2, 2, 0), batch(none, 2, 0, 3), batch(output, 2, 2, 3)).ok());
+  EXPECT_EQ(output, std::vector<float>(12, 0.0f));
+}
+
+TEST(GroupedGemm, AnEmptyInnerDimensionGivesZeros) {
+  std::vector<float> none, output(12, 9.0f);
+  const PackedGroups packed = pack_groups(batch(none, 2, 0, 3), none).value();
+  ASSERT_TRUE(grouped_gemm(matrix(none, 4, 0), packed, std::vector<int64_t>{0, 1, 4}, matrix(output, 4, 3)).ok());
+  EXPECT_EQ(output, std::vector<float>(12, 0.0f));
+}
+
 struct Experts {
   static constexpr int64_t kGroups = 4, kInner = 33, kColumns = 50;
   std::vector<float> weights = random_floats(kGroups * kInner * kColumns, 10);

@@ -415,8 +415,8 @@ Status StoreConnections::wait_for(const Line& line, short events, Clock::time_po
     pollfd watched{line.socket.fd(), events, 0};
     const int ready = poll(&watched, 1, static_cast<int>(std::min<int64_t>(left, kLookAround.count())));
     if (ready > 0) return ok_status();
-    QX_RETURN_IF_ERROR(cancelled());
     if (ready < 0 && errno != EINTR) return lost(std::strerror(errno));
+    QX_RETURN_IF_ERROR(cancelled());
   }
 }
 
@@ -425,7 +425,7 @@ Status StoreConnections::send_outgoing(Line& line, Clock::time_point deadline) {
   size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t count = ::send(line.socket.fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count > 0) {
+    if (count >= 0) {
       sent += static_cast<size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
       QX_RETURN_IF_ERROR(wait_for(line, POLLOUT, deadline));

@@ -49,6 +49,7 @@ Status check_attention_mask(const TensorView& query, const TensorView& key, cons
 }
 
 MaskRows mask_rows(const TensorView& mask, int64_t batch, int64_t head, int64_t first_row) {
+  if (mask.data() == nullptr) return {};  // there is no key
   const int64_t offset = batch * mask.stride(0) + head * mask.stride(1) + first_row * mask.stride(2);
   MaskRows rows;
   if (mask.dtype() == DType::kBool) {

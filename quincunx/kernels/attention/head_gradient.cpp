@@ -27,6 +27,7 @@ void write_rows(const float* source, int64_t stride, int64_t count, int64_t widt
 }
 
 void fill_zeros(const TensorView& view) {
+  if (view.num_elements() == 0) return;
   const std::vector<float> zeros(static_cast<size_t>(view.size(3)));
   for (int64_t head = 0; head < view.size(0) * view.size(1); ++head) {
     const StridedRows rows = head_rows(view, head / view.size(1), head % view.size(1));

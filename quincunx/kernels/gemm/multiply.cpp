@@ -90,6 +90,7 @@ void multiply(const MatrixProduct& product) {
 }
 
 void pack_panels(const StridedMatrix& b, int64_t inner, int64_t columns, float* packed) {
+  if (inner == 0) return;
   const int64_t panels = num_panels(columns);
   if (threads_for(inner * columns) == 1) return pack_panel_range(b, inner, columns, 0, panels, packed);
   parallel_for(0, panels, 4,

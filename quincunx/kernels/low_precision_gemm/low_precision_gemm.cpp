@@ -101,7 +101,6 @@ void load_rows(const TensorView& view, float* rows) {
 }
 
 void multiply(const LowPrecisionProduct& product) {
-  if (product.rows == 0 || product.weight.columns == 0) return;
   const bool is_bfloat16 =
       product.weight.format == WeightFormat::kBFloat16 && product.a.dtype == DType::kBFloat16 && has_bfloat16_dot();
   if (product.weight.inner > 0 && (product.input != InputQuantization::kNone || is_bfloat16)) {
@@ -151,8 +150,10 @@ Status low_precision_gemm(const TensorView& a, const PackedWeight& weight, const
   QX_RETURN_IF_ERROR(check_memory_apart("a", a, "output", output));
   QX_RETURN_IF_ERROR(check_input_quantization(options, weight.format));
   QX_RETURN_IF_ERROR(check_epilogue(options, output));
+  if (output.num_elements() == 0) return ok_status();
   LowPrecisionProduct product;
   product.a = matrix_of(a);
+  if (a.num_elements() == 0) product.a.row_stride = 0;  // no row may be counted from a pointer that can be null
   product.rows = a.size(0);
   product.weight = weight;
   product.output = matrix_of(output);

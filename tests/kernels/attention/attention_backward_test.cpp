@@ -130,6 +130,13 @@ TEST(AttentionBackward, FollowsDiagonalLengthsAndBiases) {
   });
 }
 
+TEST(AttentionBackward, AcceptsEmptyTensors) {
+  check({.heads = 2, .queries = 0, .keys = 5});
+  check({.batch = 2, .heads = 2, .queries = 5, .keys = 0});
+  check({.batch = 2, .queries = 5, .keys = 0, .has_bias = true});
+  check({.batch = 0, .queries = 5, .keys = 5});
+}
+
 TEST(AttentionBackward, GivesTheSameBitsForAnyNumberOfThreads) {
   const Case c{.batch = 2, .heads = 6, .key_heads = 3, .queries = 50, .keys = 60, .causal = true};
   Tensors one(c), many(c);

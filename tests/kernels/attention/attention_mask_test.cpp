@@ -93,6 +93,15 @@ TEST(AttentionMask, LeavesRowsThatSeeNothingAtZero) {
   EXPECT_EQ(t.output[0], 0.0f);
 }
 
+TEST(AttentionMask, MayBeEmpty) {
+  Masked t{200, 0};
+  for (const DType dtype : {DType::kBool, DType::kFloat32}) {
+    t.output.assign(t.output.size(), 9.0f);
+    ASSERT_TRUE(t.run(strided_view(nullptr, dtype, {1, 1, 200, 0}, {0, 0, 1, 200})).ok());
+    EXPECT_EQ(t.output, std::vector<float>(200 * kDim, 0.0f));
+  }
+}
+
 TEST(AttentionMask, NamesBadMasks) {
   Masked t{4, 6};
   std::vector<int64_t> memory(64);

@@ -116,6 +116,12 @@ TEST(SymmetricProducts, BadInputNamesTheArgument) {
   EXPECT_TRUE(gram(matrix(none, 0, 5), matrix(none, 0, 0)).ok());
   EXPECT_TRUE(gram(matrix(none, 2, 0), matrix(output, 2, 2)).ok());
   EXPECT_EQ(output[0], 0.0f);
+  std::vector<float> zeros(20 * 20, 1.0f);
+  const TensorView transposed =
+      TensorView::strided(nullptr, DType::kFloat32, std::array<int64_t, 2>{20, 0}, std::array<int64_t, 2>{1, 20})
+          .value();
+  EXPECT_TRUE(gram(transposed, matrix(zeros, 20, 20)).ok());
+  EXPECT_EQ(zeros, std::vector<float>(20 * 20, 0.0f));
 }
 
 TEST(SymmetricProducts, KeepNaN) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -351,6 +352,10 @@ TEST(LowPrecisionGemm, EmptySizesAreFine) {
       options.bias = &bias_view;
       options.activation = Activation::kRelu;
       EXPECT_EQ(product({2, 0, 3}, {}, no_inner, options), (std::vector<float>{1.0f, 0.0f, 3.0f, 1.0f, 0.0f, 3.0f}));
+      std::vector<float> rows(20 * 3);
+      const TensorView no_columns = strided_view(nullptr, DType::kBFloat16, {20, 0}, {1, 20});
+      ASSERT_TRUE(low_precision_gemm(no_columns, no_inner.packed, f32_view(rows, {20, 3}), options).ok());
+      for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], std::max(bias[i % 3], 0.0f));
       options.bias = nullptr;
       EXPECT_TRUE(product({0, 4, 3}, {}, random_weight({0, 4, 3}, mode.format), options).empty());
       EXPECT_TRUE(product({2, 4, 0}, {1, 2, 3, 4, 5, 6, 7, 8}, Weight({}, mode.format, 4, 0), options).empty());

@@ -214,7 +214,7 @@ void StoreServer::make_room(Clock::time_point now) {
 
 void StoreServer::set_full(bool full) {
   is_full_ = full;
-  for (const Socket& listener : listeners_) watch(epoll_, listener.fd(), full ? 0 : EPOLLIN, EPOLL_CTL_MOD);
+  for (const Socket& listener : listeners_) watch(epoll_, listener.fd(), full ? 0 : uint32_t{EPOLLIN}, EPOLL_CTL_MOD);
 }
 
 StoreServer::Clock::time_point StoreServer::turn_ends(const Connection& connection) {

@@ -30,7 +30,7 @@ Status check_output_memory(std::string_view name, const TensorView& output, std:
 // The rows of one head of a [B, H, S, D] view, from first_row on.
 inline StridedRows head_rows(const TensorView& view, int64_t batch, int64_t head, int64_t first_row = 0) {
   int64_t offset = 0;  // without elements the data may be null
-  if (view.data() != nullptr) offset = batch * view.stride(0) + head * view.stride(1) + first_row * view.stride(2);
+  if (view.num_elements() != 0) offset = batch * view.stride(0) + head * view.stride(1) + first_row * view.stride(2);
   return {view.data_as<char>() + offset * dtype_size_bytes(view.dtype()), view.stride(2), view.stride(3), view.dtype()};
 }
 

@@ -118,6 +118,10 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   bool has_unsent() const;
   // Tells the peers that have a link that this rank leaves in order, and those that still get one.
   void say_goodbye();
+  // A group has failed because somebody has died or left. Some may only be told of it, through the tree, by this rank.
+  void note_loss() { saw_loss_ = true; }
+  // Without a Guard.
+  bool saw_loss() const { return saw_loss_; }
   // Every group fails: connecting has failed or was given up.
   void fail_all(const Status& status);
   void wake_waiters();
@@ -196,6 +200,7 @@ class Engine final : public FrameHandler, public std::enable_shared_from_this<En
   std::set<uint64_t> closed_groups_;
   int active_operations_ = 0;
   bool says_goodbye_ = false;
+  std::atomic<bool> saw_loss_{false};
   std::vector<std::pair<OperationPtr, std::function<void(const Status&)>>> finished_;
   uint64_t frames_refused_ = 0;
 };

@@ -41,7 +41,7 @@ void Group::enqueue(OperationPtr operation, std::unique_ptr<DirectExchange> exch
 void Group::start_next() {
   if (queue_.empty() || announced_ || !failure_.ok()) return;
   if (later_failure_ && queue_.front().operation->sequence >= later_failure_->sequence) {
-    return fail(later_failure_->status, false);
+    return fail_as_told(*later_failure_);
   }
   for (int r = 0; r < size(); ++r) {
     const Engine::PeerState state = engine_.peer_state(world_rank(r));
@@ -200,11 +200,11 @@ void Group::finish(Status status) {
 void Group::fail(const Status& status, bool tell_peers, uint64_t sequence) {
   if (!failure_.ok()) return;
   const bool aborted = status.code() == StatusCode::kAborted;
-  cause_ = status;
-  cause_sequence_ = sequence;
+  cause_ = {status, rank_, sequence};
+  if (status.code() == StatusCode::kUnavailable) engine_.note_loss();
   failure_ = {aborted ? StatusCode::kAborted : StatusCode::kFailedPrecondition,
               "group '" + name_ + "' takes no further operations: " + status.message()};
-  if (tell_peers) tell_failure(-1, status, rank_, sequence);
+  if (tell_peers) tell_failure(-1, cause_);
   std::deque<Pending> queue = std::move(queue_);
   queue_.clear();
   announced_ = begun_ = probing_ = false;
@@ -224,15 +224,21 @@ void Group::on_fail(int rank, const FrameHeader& header, std::span<const std::by
   const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
   const auto given = static_cast<StatusCode>(header.status_code);
   const StatusCode code = given == StatusCode::kOk ? StatusCode::kInternal : given;
+  const Failure told{{code, text}, header.root_or_tag, header.sequence};
   if (uses_tree()) {
-    tell_failure(rank, {code, text}, header.root_or_tag, header.sequence);
+    tell_failure(rank, told);
     engine_.flush();
   }
-  const Status told(code, "rank " + std::to_string(header.root_or_tag) + " reported: " + text);
   const uint64_t oldest = queue_.empty() ? next_sequence_ : queue_.front().operation->sequence;
   const bool has_come = header.sequence == 0 || (!queue_.empty() && oldest >= header.sequence);
-  if (has_come || oldest > header.sequence) return fail(told, false);
-  later_failure_ = LaterFailure{told, header.sequence};
+  if (has_come || oldest > header.sequence) return fail_as_told(told);
+  later_failure_ = told;
+}
+
+void Group::fail_as_told(const Failure& told) {
+  if (!failure_.ok()) return;
+  fail({told.status.code(), "rank " + std::to_string(told.rank) + " reported: " + told.status.message()}, false);
+  cause_ = told;
 }
 
 void Group::close() {
@@ -244,6 +250,8 @@ void Group::close() {
   for (int r = 0; r < size() && idle; ++r) {
     if (r != rank_ && engine_.has_link(world_rank(r))) engine_.post(world_rank(r), header, {});
   }
+  // Others may hear of this rank's leaving before whoever told it why has told them.
+  if (!failure_.ok() && cause_.rank != rank_) tell_failure(-1, cause_);
   fail(aborted("the communicator was destroyed"), !idle);
   engine_.flush();
   engine_.remove_group(*this);
@@ -254,19 +262,23 @@ bool Group::is_lost(int rank) const {
          engine_.peer_state(world_rank(rank)) == Engine::PeerState::kLost;
 }
 
-void Group::tell_failure(int except, const Status& status, int origin, uint64_t sequence) {
-  FrameHeader header;
-  header.kind = FrameKind::kFail;
-  header.group = id_;
-  header.status_code = static_cast<uint8_t>(status.code());
-  header.root_or_tag = origin;
-  header.sequence = sequence;
-  const std::string text = status.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
+void Group::tell_failure(int except, const Failure& failure) {
   for (int r = 0; r < size(); ++r) {
     // In a large group every rank tells those that it has links to, and they tell others.
     const bool told = !uses_tree() || tree_.is_neighbour(r) || engine_.has_link(world_rank(r));
-    if (r != rank_ && r != except && told) engine_.post(world_rank(r), header, std::as_bytes(std::span(text)));
+    if (r != rank_ && r != except && told) post_failure(r, failure);
   }
+}
+
+void Group::post_failure(int rank, const Failure& failure) {
+  FrameHeader header;
+  header.kind = FrameKind::kFail;
+  header.group = id_;
+  header.status_code = static_cast<uint8_t>(failure.status.code());
+  header.root_or_tag = failure.rank;
+  header.sequence = failure.sequence;
+  const std::string text = failure.status.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
+  engine_.post(world_rank(rank), header, std::as_bytes(std::span(text)));
 }
 
 void Group::on_peer_up(int world_rank) {

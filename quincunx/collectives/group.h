@@ -156,7 +156,15 @@ class Group {
   bool all_answered() const;
   void answer_probe(int rank);
   void on_probe_answer(int rank, const FrameHeader& header);
-  void tell_failure(int except, const Status& status, int origin, uint64_t sequence);
+  // What has failed, as the rank that saw it put it.
+  struct Failure {
+    Status status;
+    int rank = 0;
+    uint64_t sequence = 0;  // of the collective; 0: of none
+  };
+  void fail_as_told(const Failure& told);
+  void tell_failure(int except, const Failure& failure);
+  void post_failure(int rank, const Failure& failure);
   void on_fail(int rank, const FrameHeader& header, std::span<const std::byte> payload);
 
   Engine& engine_;
@@ -173,8 +181,7 @@ class Group {
   std::vector<Member> members_state_;
   PointToPoint point_to_point_;
   Status failure_;
-  Status cause_;                      // of the failure, as it was told to the operations
-  uint64_t cause_sequence_ = 0;       // of the collective that failed; 0: of none
+  Failure cause_;                     // of failure_
   std::optional<HostLayout> layout_;  // once the first operation has been compared
   bool uses_tree_;
   CallTree tree_;
@@ -187,11 +194,7 @@ class Group {
   Clock::time_point expired_at_;
   bool probing_ = false;
   // A peer's failure in a later collective than this rank's: the one before may still end well.
-  struct LaterFailure {
-    Status status;
-    uint64_t sequence = 0;
-  };
-  std::optional<LaterFailure> later_failure_;
+  std::optional<Failure> later_failure_;
   int64_t bytes_read_in_place_ = 0;
   // Offers and what was said about them before this rank had seen all calls.
   struct EarlyOffer {

@@ -91,17 +91,8 @@ bool Group::all_answered() const {
 }
 
 void Group::answer_probe(int rank) {
-  if (!cause_.ok()) {
-    // It was told to those that were connected then: who asks may not have been.
-    FrameHeader told;
-    told.kind = FrameKind::kFail;
-    told.group = id_;
-    told.status_code = static_cast<uint8_t>(cause_.code());
-    told.root_or_tag = rank_;
-    told.sequence = cause_sequence_;
-    const std::string text = cause_.message().substr(0, static_cast<size_t>(kMaxStoredBytes));
-    engine_.post(world_rank(rank), told, std::as_bytes(std::span(text)));
-  }
+  // It was told to those that were connected then: who asks may not have been.
+  if (!cause_.status.ok()) post_failure(rank, cause_);
   // After a failure too: who asks may be in an operation before the one that has failed here.
   const Member& own = members_state_[static_cast<size_t>(rank_)];
   FrameHeader header;

@@ -167,33 +167,56 @@ TEST(Leaving, IsTheReasonThatOthersAreGiven) {
   }
 }
 
-// Two hosts. Whoever opens a link asks for an address along the tree, whose inner ranks are those that leave.
-TEST(Leaving, DoesNotKeepTheOthersFromFindingEachOther) {
+// Two hosts. Whoever opens a link asks for an address along the tree, whose inner ranks may be among those that are
+// gone.
+struct Ending {
+  std::vector<int> stay;
+  bool die;  // or leave
+  milliseconds pause;
+};
+class Leavers : public ::testing::TestWithParam<Ending> {};
+
+TEST_P(Leavers, LetTheOthersFindEachOther) {
   constexpr int kRanks = 8, kHosts = 2;
-  const std::vector<int> stay = {3, 5, 6};
+  const std::vector<int>& stay = GetParam().stay;
+  const auto num_stay = static_cast<int>(stay.size());
   const Arrivals ready;
   run_processes({kRanks}, [&](const Job& job, int rank) {
-    const auto group = create_on_host(job, rank, "host " + std::to_string(rank * kHosts / kRanks));
+    const auto world = create_on_host(job, rank, "host " + std::to_string(rank * kHosts / kRanks));
     ready.arrive();
     ready.wait_for(kRanks);
-    if (std::find(stay.begin(), stay.end(), rank) == stay.end()) return;
+    const auto place = std::find(stay.begin(), stay.end(), rank);
+    if (place == stay.end()) {
+      if (GetParam().die) _exit(0);
+      return;
+    }
+    const auto own_place = static_cast<int>(place - stay.begin());
+    const auto group = world->split(stay, "those who stay");
+    require_ok(group.status());
+    std::this_thread::sleep_for(GetParam().pause);
     std::vector<WorkPtr> works;
-    std::vector<std::vector<int32_t>> got(kRanks, std::vector<int32_t>(1, -1));
+    std::vector<std::vector<int32_t>> got(stay.size(), std::vector<int32_t>(1, -1));
     std::vector<int32_t> own(1, rank);
-    for (const int other : stay) {
-      if (other == rank) continue;
-      works.push_back(group->send(buffer_of(own, DType::kInt32), other, 0, milliseconds(8000)));
-      works.push_back(
-          group->recv(buffer_of(got[static_cast<size_t>(other)], DType::kInt32), other, 0, milliseconds(8000)));
+    for (int other = 0; other < num_stay; ++other) {
+      if (other == own_place) continue;
+      std::vector<int32_t>& from_it = got[static_cast<size_t>(other)];
+      works.push_back((*group)->send(buffer_of(own, DType::kInt32), other, 0, milliseconds(8000)));
+      works.push_back((*group)->recv(buffer_of(from_it, DType::kInt32), other, 0, milliseconds(8000)));
     }
     for (const WorkPtr& work : works) require_ok(work->wait());
-    for (const int other : stay) {
-      if (other != rank) require(got[static_cast<size_t>(other)][0] == other, "wrong data");
+    for (size_t other = 0; other < stay.size(); ++other) {
+      if (stay[other] != rank) require(got[other][0] == stay[other], "wrong data");
     }
     ready.arrive();
-    ready.wait_for(kRanks + static_cast<int>(stay.size()));
+    ready.wait_for(kRanks + num_stay);
   });
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Leavers,
+    ::testing::Values(Ending{{3, 5, 6}, false, milliseconds(0)}, Ending{{3, 5, 6}, false, milliseconds(2500)},
+                      Ending{{3, 6}, false, milliseconds(2500)}, Ending{{0, 3, 5, 6}, true, milliseconds(1500)}),
+    [](const auto& info) { return std::string(info.param.die ? "Die" : "Leave") + std::to_string(info.index); });
 
 // A connection that cannot be accepted for want of a descriptor must not keep a thread busy.
 TEST_P(Lifetime, WithoutDescriptorsItWaitsQuietly) {

@@ -15,8 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a destructor lets the last bytes leave.
+// How long a destructor lets the last bytes leave, and then waits for the others.
 constexpr milliseconds kDrainTime{1000};
+constexpr milliseconds kLeaveTime{2000};
 // Addresses of other interfaces that are tried, at most: each takes a descriptor of the 16 that docs/mccl.md promises.
 constexpr size_t kMostInterfaces = 3;
 
@@ -142,8 +143,8 @@ Mesh::~Mesh() {
     return;
   }
   unregister_for_fork(this);
-  const Clock::time_point limit = Clock::now() + kDrainTime;
   {
+    const Clock::time_point limit = Clock::now() + kDrainTime;
     Engine::Guard guard(*engine_);
     if (links_) links_->leave();
     engine_->say_goodbye();
@@ -161,7 +162,7 @@ Mesh::~Mesh() {
   if (loop_) {
     loop_->wake();
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, limit, [this] { return has_left_.load() || !loop_thread_; });
+    changed_.wait_for(lock, kLeaveTime, [this] { return has_left_.load() || !loop_thread_; });
   }
   {
     // Under the lock: the store's thread may be between its look and its wait.

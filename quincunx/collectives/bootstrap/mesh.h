@@ -130,7 +130,7 @@ class Mesh {
   std::unique_ptr<PeerLinks> links_;
   std::vector<int> to_resolve_;
   bool all_share_memory_ = false;  // nobody needs the tree to find another
-  Clock::time_point leaves_at_{};
+  Clock::time_point leave_began_{}, leaves_at_{};
   Clock::time_point next_look_{};  // at progress and deadlines
   std::unique_ptr<std::thread> loop_thread_;
   std::unique_ptr<std::thread> store_thread_, helper_thread_;  // started by the loop's

@@ -32,8 +32,10 @@ constexpr milliseconds kUrgent{1000};
 constexpr milliseconds kBusyTick{50};
 constexpr milliseconds kIdleTick{1000};
 // How long a rank that is done waits for those that need it: before all are there, to come together; afterwards, those
-// below it, to find each other. At the end of a job they leave before it.
+// below it, to find each other. At the end of a job they leave before it. The top is the last: those whose parents have
+// left by then have come to it, and know who comes after it.
 constexpr milliseconds kLeavePatience{800};
+constexpr milliseconds kLeavePatienceOfTop{1500};
 // Spinning longer than a wake-up takes gains nothing: about 30 us on the 2-core machine of development.
 constexpr std::chrono::microseconds kSpin{30};
 
@@ -124,7 +126,8 @@ void Mesh::after_events(Clock::time_point now) {
     next_look_ = now + (is_busy || engine_->has_active_operations() ? kBusyTick : kIdleTick);
   }
   if (!leave_ || has_left_) return;
-  if (leaves_at_ == Clock::time_point{}) leaves_at_ = now + kLeavePatience;
+  if (leave_began_ == Clock::time_point{}) leave_began_ = now;
+  leaves_at_ = leave_began_ + (tree_ && tree_->node().is_top() ? kLeavePatienceOfTop : kLeavePatience);
   if (now < leaves_at_ && is_needed()) return;
   if (tree_) {
     tree_->leave();
@@ -135,11 +138,12 @@ void Mesh::after_events(Clock::time_point now) {
   changed_.notify_all();
 }
 
-// A rank may be done before the last one has come, and before others have opened the links that they need.
+// A rank may be done before the last one has come, before others have opened the links that they need, and before those
+// who wait for a rank that is gone have been told.
 bool Mesh::is_needed() const {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::kConnecting) return !tree_ || !tree_->node().is_leaf();
-  return phase_ == Phase::kReady && !all_share_memory_ && tree_->node().has_children();
+  return phase_ == Phase::kReady && (!all_share_memory_ || engine_->saw_loss()) && tree_->node().is_needed();
 }
 
 void Mesh::join_host(const std::string& identity) {

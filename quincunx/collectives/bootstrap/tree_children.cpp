@@ -110,7 +110,7 @@ void TreeNode::State::welcome(Connection& child, HelloMessage& hello) {
   child.subtree = std::move(hello.subtree);
   send(child.id, WelcomeMessage{options.rank, ready, dead});
   if (ready && !succession.successors.empty()) send(child.id, succession);
-  if (ready) send(child.id, CompleteMessage{depth});
+  if (ready) send(child.id, CompleteMessage{depth, token});
   if (!ready && knows_missing) send(child.id, ProgressMessage{missing, missing_text});
 }
 

@@ -55,7 +55,7 @@ Proof TreeDriver::proof(bool connects) const {
   identity.connects = connects;
   identity.rank = node_->options().rank;
   identity.job_id = node_->options().job_id;
-  identity.token = token_;
+  identity.token = token();
   return {credentials_, std::move(identity)};
 }
 

@@ -30,9 +30,10 @@ class TreeDriver {
 
   // Listens on the node's local endpoint, where that is a name, and starts the node.
   Status start();
-  // What is known to those that can read the store; to be set before a root's address is given to the node.
-  void set_token(std::string token) { token_ = std::move(token); }
-  const std::string& token() const { return token_; }
+  // What is known to those that can read the store; to be set before a root's address is given to the node. The others
+  // know it once all ranks are there.
+  void set_token(std::string token) { node_->set_token(std::move(token)); }
+  const std::string& token() const { return node_->token(); }
   // What this rank shows on a connection for the tree.
   Proof proof(bool connects) const;
   // A TCP connection for the tree that was accepted and is open.
@@ -78,7 +79,6 @@ class TreeDriver {
   const std::unique_ptr<TreeNode> node_;
   const std::shared_ptr<const Credentials> credentials_;
   const Handler handler_;
-  std::string token_;
   Socket host_listener_, local_listener_;
   std::unordered_map<TreeConnection, std::shared_ptr<Stream>> streams_;
   std::vector<Closing> closing_;

@@ -97,7 +97,7 @@ void TreeNode::State::complete(int own_depth) {
   act(TreeAction::Kind::kReady);
   missing.clear();
   knows_missing = true;
-  send_to_children(CompleteMessage{own_depth});
+  send_to_children(CompleteMessage{own_depth, token});
   choose_successors();
 }
 
@@ -145,6 +145,7 @@ Status TreeNode::State::on(Connection& from, SuccessorsMessage& message, Time) {
 
 Status TreeNode::State::on(Connection& from, CompleteMessage& message, Time) {
   static_cast<void>(from);
+  if (token.empty()) token = std::move(message.token);
   complete(message.depth + 1);
   return ok_status();
 }
@@ -228,8 +229,10 @@ void TreeNode::State::lose_neighbour(TreeConnection id, bool said_goodbye, std::
   }
 }
 
-Status TreeNode::State::on(Connection& from, GoodbyeMessage&, Time now) {
+Status TreeNode::State::on(Connection& from, GoodbyeMessage& message, Time now) {
   const TreeConnection id = from.id;
+  left |= message.left;
+  left -= subtree;
   act(TreeAction::Kind::kClose).connection = id;
   lose_neighbour(id, true, "it said goodbye", now);
   return ok_status();
@@ -261,21 +264,26 @@ void TreeNode::State::mark_dead(const RankSet& ranks, const std::string& text, T
       finish_resolving(rank, action.status, {});
     }
   }
-  if (unsent_dead.empty()) unsent_dead_text = text;
+  if (unsent_dead.empty()) {
+    unsent_dead_text = text;
+    unsent_dead_source = source;
+  }
+  // Whoever has told of some has to hear of the others.
+  if (unsent_dead_source != source) unsent_dead_source = 0;
   unsent_dead |= news;
   if (now - last_died >= kDiedInterval) {
-    flush_died(now, source);
+    flush_died(now);
   } else {
     died_due = std::min(died_due, last_died + kDiedInterval);
   }
   if (!ready) fail_for_deaths(text, now);
 }
 
-void TreeNode::State::flush_died(Time now, TreeConnection except) {
+void TreeNode::State::flush_died(Time now) {
   died_due = Time::max();
   if (unsent_dead.empty()) return;
   last_died = now;
-  flood(DiedMessage{unsent_dead, unsent_dead_text.substr(0, kMaxTextBytes)}, except);
+  flood(DiedMessage{unsent_dead, unsent_dead_text.substr(0, kMaxTextBytes)}, unsent_dead_source);
   unsent_dead.clear();
 }
 

@@ -140,8 +140,14 @@ bool take(In& in, int world_size, ProgressMessage& m) {
   return take_set(in, world_size, m.missing) && take_text(in, kMaxTextBytes, m.text);
 }
 
-void put(Out& out, const CompleteMessage& m) { put_varint(out, static_cast<uint64_t>(m.depth)); }
-bool take(In& in, int world_size, CompleteMessage& m) { return take_rank(in, world_size, m.depth); }
+void put(Out& out, const CompleteMessage& m) {
+  put_varint(out, static_cast<uint64_t>(m.depth));
+  put_text(out, m.token);
+}
+
+bool take(In& in, int world_size, CompleteMessage& m) {
+  return take_rank(in, world_size, m.depth) && take_text(in, kMaxTreeTokenBytes, m.token);
+}
 
 void put(Out& out, const DiedMessage& m) {
   m.ranks.encode(out);
@@ -186,8 +192,8 @@ bool take(In& in, int world_size, ResolvedMessage& m) {
          take_code(in, m.code) && take_blob(in, kMaxTreeRecordBytes, m.record);
 }
 
-void put(Out&, const GoodbyeMessage&) {}
-bool take(In&, int, GoodbyeMessage&) { return true; }
+void put(Out& out, const GoodbyeMessage& m) { m.left.encode(out); }
+bool take(In& in, int world_size, GoodbyeMessage& m) { return take_set(in, world_size, m.left); }
 
 void put(Out& out, const SuccessorsMessage& m) {
   put_varint(out, m.successors.size());

@@ -76,9 +76,11 @@ struct ProgressMessage {
   RankSet missing;
   std::string text;
 };
-// Down: all are there. `depth` is the sender's.
+// Down: all are there. `depth` is the sender's. With the token that ranks of different hosts show each other: whoever
+// has lost a parent inside its host may have to go to another host, and the store may be gone by then.
 struct CompleteMessage {
   int depth = 0;
+  std::string token;
 };
 // To all.
 struct DiedMessage {
@@ -105,7 +107,10 @@ struct ResolvedMessage {
   StatusCode code = StatusCode::kOk;
   std::vector<std::byte> record;  // the text of the error, where there is one
 };
-struct GoodbyeMessage {};
+// To all. Of the top: who else has left, as whoever takes its place may not know.
+struct GoodbyeMessage {
+  RankSet left;
+};
 // Down, once complete: the top, and who takes its place when it has died or left, best first; and roots that have left.
 struct SuccessorsMessage {
   std::vector<RedirectMessage> successors;

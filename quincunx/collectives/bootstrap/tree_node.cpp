@@ -162,7 +162,7 @@ void TreeNode::State::on_timer(Time now) {
   drop_strangers_until(now);
   if (climb.due <= now) on_climb_due(now);
   if (joined_due <= now) flush_joined(now);
-  if (died_due <= now) flush_died(now, 0);
+  if (died_due <= now) flush_died(now);
   if (!ready && !failed && parent == 0 && progress_due <= now) push_progress(now);
   give_up_orphans(now);
   if (postponed_due <= now) fail_postponed();
@@ -262,7 +262,7 @@ void TreeNode::State::on_closed(TreeConnection id, std::string_view reason, Time
 
 void TreeNode::State::leave() {
   if (has_left) return;
-  flood(GoodbyeMessage{}, 0);
+  flood(GoodbyeMessage{is_top() ? left : RankSet()}, 0);
   while (!connections.empty()) close(connections.back()->id);
   climb = {};
   has_left = true;
@@ -300,6 +300,9 @@ void TreeNode::on_bytes(TreeConnection connection, std::span<const std::byte> by
 void TreeNode::on_closed(TreeConnection connection, std::string_view reason, Time now) {
   state_->on_closed(connection, reason, now);
 }
+void TreeNode::set_token(std::string token) { state_->token = std::move(token); }
+const std::string& TreeNode::token() const { return state_->token; }
+
 void TreeNode::resolve(int rank, Time now) { state_->resolve(rank, now); }
 void TreeNode::forget_record(int rank) { state_->records.erase(rank); }
 uint32_t TreeNode::query(std::span<const std::byte> payload, std::chrono::milliseconds patience, Time now) {
@@ -323,6 +326,17 @@ bool TreeNode::has_children() const {
     return connection->link == State::Link::kChild || connection->link == State::Link::kWelcomed;
   };
   return std::any_of(state_->connections.begin(), state_->connections.end(), is_child);
+}
+
+bool TreeNode::is_top() const { return state_->is_top(); }
+
+bool TreeNode::is_needed() const {
+  if (!is_top()) return has_children() || state_->parent == 0;
+  RankSet others = RankSet::range(0, state_->options.world_size);
+  others.erase(state_->options.rank);
+  others -= state_->left;
+  others -= state_->dead;
+  return !others.empty();
 }
 
 int TreeNode::num_strangers() const {

@@ -25,6 +25,7 @@ namespace qx::collectives {
 
 inline constexpr size_t kMaxTreeRecordBytes = 1024;
 inline constexpr size_t kMaxTreePayloadBytes = 1024;  // of a query and of an answer
+inline constexpr size_t kMaxTreeTokenBytes = 64;
 inline constexpr int kLeadersPerRoot = 128;
 
 struct TreeOptions {
@@ -127,6 +128,11 @@ class TreeNode {
   // It could not be made, or has ended: "connection refused".
   void on_closed(TreeConnection connection, std::string_view reason, Time now);
 
+  // What ranks of different hosts show each other, at most kMaxTreeTokenBytes: the node only hands it to those below
+  // it, once all ranks are there. Whoever knows none learns it thus.
+  void set_token(std::string token);
+  const std::string& token() const;
+
   // Asks for the record of a rank; kResolved follows, at once where it is known. Not before kReady.
   void resolve(int rank, Time now);
   // It leads nowhere: the next resolve asks again.
@@ -145,6 +151,11 @@ class TreeNode {
   // It has a parent and no children: before all are there too, the others come together without it.
   bool is_leaf() const;
   bool has_children() const;
+  // It has no parent and looks for none.
+  bool is_top() const;
+  // It had better stay: others hear of each other through it (its children; where it is the top, all that have neither
+  // left nor died, as those whose parent has left come to it), or nobody above would hear that it leaves.
+  bool is_needed() const;
   // Whoever was accepted and has not said who it is.
   int num_strangers() const;
   // Those that came until then.

@@ -161,7 +161,7 @@ struct TreeNode::State {
   void come_back(const RankSet& ranks, Time now);
   void give_up_orphans(Time now);
   void mark_dead(const RankSet& ranks, const std::string& text, TreeConnection source, Time now);
-  void flush_died(Time now, TreeConnection except);
+  void flush_died(Time now);
   void fail(const Status& status, const RankSet& ranks, TreeConnection source);
   // A node that has found no parent yet must first be heard: whoever it knows to be dead would be missed otherwise.
   void fail_when_heard(const Status& status, const RankSet& ranks, TreeConnection source, Time now);
@@ -227,6 +227,7 @@ struct TreeNode::State {
   std::vector<Orphans> orphans;
   RankSet unsent_dead;
   std::string unsent_dead_text;
+  TreeConnection unsent_dead_source = 0;  // the neighbour that has told of all of them
   Time died_due = Time::max();
   Time last_died;
   bool knows_missing = false;
@@ -234,6 +235,7 @@ struct TreeNode::State {
   std::string missing_text;
   Time progress_due = Time::max();
   SuccessorsMessage succession;
+  std::string token;
 
   std::unordered_map<int, std::vector<std::byte>> records;
   std::vector<Resolving> resolving;

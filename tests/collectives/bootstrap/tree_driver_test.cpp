@@ -38,7 +38,12 @@ class Job {
     for (int rank = 0; rank < std::min(world_size, num_started); ++rank) start(rank);
   }
 
-  void start(int rank) { add(rank, rank == 0 ? "token" : token_of_ranks_); }
+  // Whoever looks a root up finds the token there too.
+  void start(int rank) {
+    add(rank);
+    if (rank == 0) driver(0).set_token("token");
+    ASSERT_TRUE(driver(rank).start().ok());
+  }
   const std::string& host_name() const { return name_; }
   TreeDriver& driver(int rank) { return *drivers_[static_cast<size_t>(rank)]; }
   void kill(int rank) { drivers_[static_cast<size_t>(rank)].reset(); }
@@ -61,7 +66,7 @@ class Job {
   std::map<int, std::string> records;      // as rank 1 has resolved them
 
  private:
-  void add(int rank, const std::string& token) {
+  void add(int rank) {
     TreeOptions options;
     options.rank = rank;
     options.world_size = world_size_;
@@ -79,8 +84,6 @@ class Job {
     auto& driver = drivers_[static_cast<size_t>(rank)];
     driver = std::make_unique<TreeDriver>(*loop_, std::move(*node), std::make_shared<const Credentials>(),
                                           [this, rank](const TreeAction& action) { on_action(rank, action); });
-    driver->set_token(token);
-    ASSERT_TRUE(driver->start().ok());
   }
 
   void on_action(int rank, const TreeAction& action) {
@@ -91,7 +94,9 @@ class Job {
     }
     if (action.kind != TreeAction::Kind::kLookUpRoot) return;
     loop_->post([this, rank, root = action.rank] {
-      if (drivers_[static_cast<size_t>(rank)]) driver(rank).on_root_found(root, {endpoint_});
+      if (!drivers_[static_cast<size_t>(rank)]) return;
+      driver(rank).set_token(token_of_ranks_);
+      driver(rank).on_root_found(root, {endpoint_});
     });
   }
 
@@ -121,6 +126,24 @@ TEST(TreeDriver, TellsAllOfADeath) {
   job.kill(13);
   EXPECT_TRUE(job.run_until([&] { return job.told_dead.size() == 19; }));
   for (const auto& [rank, dead] : job.told_dead) EXPECT_EQ(dead, std::set<int>{13}) << "rank " << rank;
+}
+
+// Those below it never looked the root up.
+TEST(TreeDriver, AnotherLeadsTheHostOnceTheLeaderHasDiedOrLeft) {
+  for (const bool dies : {true, false}) {
+    Job job(9, "token");
+    ASSERT_TRUE(job.run_until([&] { return job.ready.size() == 9; }));
+    int leader = 1;
+    while (job.driver(leader).node().statistics().depth != 1) ++leader;
+    if (!dies) job.driver(leader).leave();
+    job.kill(leader);
+    const int asker = leader == 8 ? 7 : 8;
+    ASSERT_TRUE(job.run_until([&] { return !job.driver(0).node().has_children(); }));
+    ASSERT_TRUE(job.run_until([&] { return job.driver(0).node().has_children(); })) << (dies ? "died" : "left");
+    job.driver(0).resolve(asker, false);
+    EXPECT_TRUE(job.run_until([&] { return job.records[asker] == "record of " + std::to_string(asker); }));
+    for (const auto& [rank, dead] : job.told_dead) EXPECT_EQ(dead, std::set<int>{leader}) << "rank " << rank;
+  }
 }
 
 TEST(TreeDriver, ALeaveIsNoDeath) {

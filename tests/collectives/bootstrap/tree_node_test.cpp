@@ -147,8 +147,9 @@ TEST(TreeNode, FindsItsParentInTwoConnects) {
   const auto second = decode_tree_message(rank.expect(Kind::kSend).bytes, 8);
   EXPECT_TRUE(std::get<HelloMessage>(*second).assigned);
   rank.node->on_bytes(actions[1].connection, encode_tree_message(WelcomeMessage{5, false, {}}), rank.now);
-  rank.node->on_bytes(actions[1].connection, encode_tree_message(CompleteMessage{2}), rank.now);
+  rank.node->on_bytes(actions[1].connection, encode_tree_message(CompleteMessage{2, "token"}), rank.now);
   rank.expect(Kind::kReady);
+  EXPECT_EQ(rank.node->token(), "token");
   EXPECT_EQ(rank.node->statistics().depth, 3);
 }
 
@@ -231,12 +232,42 @@ TEST(TreeNode, WhoeverLeavesBeforeAllAreThereWasThere) {
   root.node->on_bytes(child, encode_tree_message(JoinedMessage{{3}}), root.now);
   root.node->on_bytes(child, encode_tree_message(DetachedMessage{{}, {3}}), root.now);
   EXPECT_EQ(root.node->progress().missing, RankSet{2});
-  root.node->on_bytes(child, encode_tree_message(GoodbyeMessage{}), root.now);
+  root.node->on_bytes(child, encode_tree_message(GoodbyeMessage{{}}), root.now);
   EXPECT_EQ(root.node->progress().missing, RankSet{2});
   root.take();
   const TreeConnection last = root.accept_hello(hello_of(2, 4));
   root.node->on_bytes(last, encode_tree_message(JoinedMessage{}), root.now);
   root.expect(Kind::kReady);
+}
+
+// Deaths are gathered for a moment: one that a neighbour tells of must not keep those that it does not know from it.
+TEST(TreeNode, TellsOfEveryDeathWhomeverItWasHeardFrom) {
+  Driven root(options_of(0, 7));
+  std::vector<TreeConnection> children;
+  for (int rank = 1; rank <= 3; ++rank) {
+    children.push_back(root.accept_hello(hello_of(rank, 7)));
+    root.node->on_bytes(children.back(), encode_tree_message(JoinedMessage{{rank + 3}}), root.now);
+  }
+  std::map<TreeConnection, RankSet> told;
+  const auto note_told = [&] {
+    for (const TreeAction& action : root.take()) {
+      const auto message = decode_tree_message(action.bytes, 7);
+      if (action.kind != Kind::kSend || !message.ok() || !std::holds_alternative<DiedMessage>(*message)) continue;
+      told[action.connection] |= std::get<DiedMessage>(*message).ranks;
+    }
+  };
+  root.node->on_bytes(children[0], encode_tree_message(DiedMessage{{4}, "gone"}), root.now);
+  root.now += milliseconds(2);
+  root.node->on_bytes(children[1], encode_tree_message(DiedMessage{{5}, "gone"}), root.now);
+  root.now += milliseconds(3);
+  root.node->on_bytes(children[2], encode_tree_message(DiedMessage{{6}, "gone"}), root.now);
+  note_told();
+  root.now += milliseconds(5);
+  root.node->on_timer(root.now);
+  note_told();
+  EXPECT_TRUE((told[children[0]].contains(5) && told[children[0]].contains(6))) << told[children[0]].to_string();
+  EXPECT_TRUE((told[children[1]].contains(4) && told[children[1]].contains(6))) << told[children[1]].to_string();
+  EXPECT_TRUE((told[children[2]].contains(4) && told[children[2]].contains(5))) << told[children[2]].to_string();
 }
 
 TEST(TreeNode, TheDeadlineNamesTheMissing) {
@@ -293,7 +324,7 @@ TEST(TreeNode, AChildThatSpeaksNonsenseIsGivenUp) {
   const TreeConnection child = root.accept_hello(hello_of(1, 2));
   root.node->on_bytes(child, encode_tree_message(JoinedMessage{}), root.now);
   root.expect(Kind::kReady);
-  root.node->on_bytes(child, encode_tree_message(CompleteMessage{0}), root.now);  // what only parents say
+  root.node->on_bytes(child, encode_tree_message(CompleteMessage{0, ""}), root.now);  // what only parents say
   EXPECT_EQ(root.expect(Kind::kPeerDied).rank, 1);
 }
 
@@ -312,10 +343,10 @@ TEST(TreeNode, SurvivesRandomCallsAndBytes) {
                                                  RedirectMessage{static_cast<int>(random() % 8), {"10.0.0.1:1"}},
                                                  JoinedMessage{{static_cast<int>(random() % 8)}},
                                                  DetachedMessage{{1}, {2}},
-                                                 CompleteMessage{1},
+                                                 CompleteMessage{1, ""},
                                                  DiedMessage{{static_cast<int>(random() % 8)}, "x"},
                                                  ResolveMessage{1, static_cast<int>(random() % 8), 0},
-                                                 GoodbyeMessage{},
+                                                 GoodbyeMessage{{}},
                                                  QueryMessage{1, 1, 5, {}},
                                                  AnswersMessage{1, 1, {{{}, {3}}}}};
       switch (random() % 8) {

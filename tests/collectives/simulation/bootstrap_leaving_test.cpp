@@ -82,6 +82,56 @@ TEST(BootstrapLeaving, ThereIsATopHoweverManyHaveLeft) {
   }
 }
 
+// All but three leave together, as Mesh does it: the top last.
+void leave_three(int num_ranks, int ranks_per_host, int num_roots, uint64_t seed) {
+  const auto simulation = run_ready(num_ranks, ranks_per_host, num_roots, seed);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::vector<int> ranks(static_cast<size_t>(num_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shuffle(ranks.begin(), ranks.end(), random);
+  if (seed % 2 == 0) leave(*simulation, 0);  // another is the top
+  const std::vector<int> stayers(ranks.end() - 3, ranks.end());
+  int top = -1;
+  const auto leave_at_once = [&](int rank) {
+    simulation->with_node(rank, [](TreeNode& node, TreeNode::Time now) { node.leave(now); });
+    simulation->kill(rank);
+  };
+  for (auto rank = ranks.begin(); rank + 3 != ranks.end(); ++rank) {
+    if (seed % 2 == 0 && *rank == 0) continue;
+    bool is_top = false;
+    simulation->with_node(*rank, [&](TreeNode& node, TreeNode::Time) { is_top = node.is_top(); });
+    if (is_top)
+      top = *rank;
+    else
+      leave_at_once(*rank);
+  }
+  simulation->run_for(0.7);
+  if (top >= 0) leave_at_once(top);
+  simulation->run_for(1);
+  int num_found = 0;
+  simulation->set_listener([&](int, TreeAction& action) {
+    num_found += action.kind == TreeAction::Kind::kResolved && action.status.ok() ? 1 : 0;
+  });
+  for (const int asker : stayers) {
+    simulation->with_node(asker, [&](TreeNode& node, TreeNode::Time now) {
+      for (const int other : stayers) {
+        if (other != asker) node.resolve(other, now);
+      }
+    });
+  }
+  simulation->run_for(2);
+  EXPECT_EQ(num_found, 6) << ranks_per_host << " a host, " << num_roots << " roots, seed " << seed;
+  for (const int rank : stayers) EXPECT_TRUE(simulation->outcome(rank).died.empty());
+}
+
+TEST(BootstrapLeaving, AFewFindEachOtherAfterAllOthersHaveLeftAtOnce) {
+  for (const int ranks_per_host : {1, 4, 20}) {
+    for (const int num_roots : {1, 3}) {
+      for (uint64_t seed = 1; seed <= 10; ++seed) leave_three(60, ranks_per_host, num_roots, seed);
+    }
+  }
+}
+
 TEST(BootstrapLeaving, TheOthersComeTogetherWithoutThoseWhoHaveLeft) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     BootstrapScenario scenario;

@@ -65,6 +65,7 @@ void PeerLinks::attach_memory(int rank, bool is_caller) {
 }
 
 void PeerLinks::leave() {
+  leaves_ = true;
   if (memory_) memory_->leave(own_.rank);
 }
 
@@ -242,7 +243,8 @@ void PeerLinks::on_link_event(int rank) {
     is_closed = peer.link->closed();
     if (is_closed && engine_.peer_state(rank) == Engine::PeerState::kUp) {
       lost = peer.link->close_reason();
-      const bool has_left = engine_.peer_has_left(rank);
+      // Whoever has heard this rank's goodbye says none.
+      const bool has_left = engine_.peer_has_left(rank) || leaves_;
       engine_.lose_peer(rank, "died: its process " + lost + " without leaving");
       if (has_left) lost.clear();
     }

@@ -40,7 +40,7 @@ class PeerLinks final : public LinkProvider {
   void use_memory(std::shared_ptr<HostMemory> memory, std::unique_ptr<Segment> own);
   Segment* own_segment() { return own_segment_.get(); }
   const HostMemory* memory() const { return memory_.get(); }
-  // Ranks of this host that want a link from now on are told that this one has left.
+  // Ranks of this host that want a link from now on are told that this one has left, and links that end are no deaths.
   void leave();
 
   // --- the loop's thread, without the engine's lock
@@ -93,6 +93,7 @@ class PeerLinks final : public LinkProvider {
   const Needs needs_;
   std::shared_ptr<HostMemory> memory_;
   std::unique_ptr<Segment> own_segment_;
+  bool leaves_ = false;
   std::map<int, Attempt> attempts_;   // the loop's thread only
   std::map<int, TcpPeer> tcp_peers_;  // the loop's thread only
 };

@@ -328,8 +328,9 @@ TEST_P(Faults, StrangersAreDroppedAndCounted) {
     }
     require_ok(group->barrier()->wait());
     if (rank == 0) {
-      const std::string statistics = group->statistics_json();
-      require(statistics.find("\"connections_dropped\": 2") != std::string::npos, statistics);
+      // More where a slow rank 1 had to call again.
+      const std::string statistics = group->statistics_json(), key = "\"connections_dropped\": ";
+      require(std::atoi(statistics.c_str() + statistics.find(key) + key.size()) >= 2, statistics);
     }
   });
 }

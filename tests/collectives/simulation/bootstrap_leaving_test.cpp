@@ -89,15 +89,16 @@ void leave_three(int num_ranks, int ranks_per_host, int num_roots, uint64_t seed
   std::vector<int> ranks(static_cast<size_t>(num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   std::shuffle(ranks.begin(), ranks.end(), random);
-  if (seed % 2 == 0) leave(*simulation, 0);  // another is the top
   const std::vector<int> stayers(ranks.end() - 3, ranks.end());
+  const bool has_new_top = seed % 2 == 0 && std::find(stayers.begin(), stayers.end(), 0) == stayers.end();
+  if (has_new_top) leave(*simulation, 0);
   int top = -1;
   const auto leave_at_once = [&](int rank) {
     simulation->with_node(rank, [](TreeNode& node, TreeNode::Time now) { node.leave(now); });
     simulation->kill(rank);
   };
   for (auto rank = ranks.begin(); rank + 3 != ranks.end(); ++rank) {
-    if (seed % 2 == 0 && *rank == 0) continue;
+    if (has_new_top && *rank == 0) continue;
     bool is_top = false;
     simulation->with_node(*rank, [&](TreeNode& node, TreeNode::Time) { is_top = node.is_top(); });
     if (is_top)

@@ -270,6 +270,9 @@ Status TreeNode::State::on(Connection& from, WelcomeMessage& message, Time now) 
   send(parent, JoinedMessage{unsent});
   if (!message.complete && !left_below.empty()) send(parent, DetachedMessage{{}, left_below});
   unsent.clear();
+  RankSet untold = dead;
+  untold -= message.dead;
+  if (!untold.empty()) send(parent, DiedMessage{untold, "reported by " + own_name()});
   mark_dead(message.dead, "reported by rank " + std::to_string(message.rank), parent, now);
   if (postponed_due != Time::max()) fail_postponed();
   if (message.complete) complete(depth);

@@ -305,7 +305,14 @@ void BootstrapSimulation::State::step_of(Channel& channel, const Event& event) {
   double cost_s = 0;
   switch (event.kind) {
     case EventKind::kArrival:
-      if (rank.node == nullptr || !channel.open[1]) return;
+      if (!channel.open[1]) return;
+      if (rank.node == nullptr) {
+        // It has died since.
+        channel.open[1] = false;
+        const int64_t reset = queue.now() + delay(event.rank, channel.ranks[0]);
+        queue.schedule(reset, {EventKind::kClosed, 0, channel.ranks[0], event.channel, 0});
+        return;
+      }
       cost_s = event.payload != 0 ? network.local_accept_s : network.accept_s;
       return use_node(event.rank, network.wakeup_s + cost_s + proof_cost(rank, event.payload != 0),
                       [&](TreeNode& node, TreeNode::Time now) {

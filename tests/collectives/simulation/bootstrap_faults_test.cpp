@@ -192,6 +192,30 @@ TEST(BootstrapFaults, ADeathAfterwardsIsSpreadInTwoSeconds) {
   }
 }
 
+// From several sides of the tree within a few milliseconds.
+TEST(BootstrapFaults, DeathsThatComeTogetherAfterwardsAreAllTold) {
+  for (const Shape& shape : {Shape{24, 6, 1}, Shape{60, 1, 2}, Shape{70, 11, 4}}) {
+    for (uint64_t seed = 1; seed <= 40; ++seed) {
+      const auto simulation = run(shape, {}, seed);
+      std::mt19937 random(static_cast<unsigned>(seed));
+      RankSet killed;
+      while (killed.count() < 5) {
+        const int victim = some_rank(shape, random());
+        if (killed.contains(victim)) continue;
+        killed.insert(victim);
+        simulation->kill(victim);
+        simulation->run_for(static_cast<double>(random() % 60) * 1e-4);
+      }
+      simulation->run_for(3);
+      for (int rank = 0; rank < shape.num_ranks; ++rank) {
+        if (killed.contains(rank)) continue;
+        ASSERT_EQ(simulation->outcome(rank).died.to_string(), killed.to_string())
+            << name_of(shape, "kill " + killed.to_string(), seed) << ": rank " << rank;
+      }
+    }
+  }
+}
+
 // The tree heals: deaths of inner nodes, leaders and roots one after another are heard by all who are left, and all of
 // them still find each other's records.
 TEST(BootstrapFaults, OrphansFindAnotherParent) {

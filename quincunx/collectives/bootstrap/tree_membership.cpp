@@ -106,10 +106,12 @@ void TreeNode::State::choose_successors() {
   if (!ready || !is_top()) return;
   SuccessorsMessage chosen{{{options.rank, options.endpoints}}, {}};
   std::vector<RedirectMessage>& order = chosen.successors;
+  const auto add = [&](int rank, const Endpoints& endpoints) {
+    const bool is_known = std::ranges::any_of(order, [&](const auto& one) { return one.rank == rank; });
+    if (order.size() <= kNumSuccessors && !is_known) order.push_back({rank, endpoints});
+  };
   const auto choose = [&](const Connection& child) {
-    const bool is_known = std::ranges::any_of(order, [&](const auto& one) { return one.rank == child.rank; });
-    if (child.link != Link::kChild || child.endpoints.empty() || order.size() > kNumSuccessors || is_known) return;
-    order.push_back({child.rank, child.endpoints});
+    if (child.link == Link::kChild && !child.endpoints.empty()) add(child.rank, child.endpoints);
   };
   // Those that were chosen before keep their place.
   for (const RedirectMessage& before : succession.successors) {
@@ -118,6 +120,10 @@ void TreeNode::State::choose_successors() {
     }
   }
   for (const auto& connection : connections) choose(*connection);
+  // Those that have not come to a new top yet.
+  for (const RedirectMessage& before : succession.successors) {
+    if (!dead.contains(before.rank) && !left.contains(before.rank)) add(before.rank, before.endpoints);
+  }
   for (int i = 0; i < options.num_roots; ++i) {
     const int rank = root_rank(i, options.world_size, options.num_roots);
     if (left.contains(rank)) chosen.left_roots.insert(rank);

@@ -26,7 +26,13 @@ void Largest(const float* x, int64_t count, LargestLogit* result) {
     numbers = hn::And(numbers, hn::Eq(v, v));
     largest = hn::Max(v, largest);
   }
-  result->value = hn::GetLane(hn::MaxOfLanes(d, largest));
+  // Not MaxOfLanes: of infinities below zero the portable one of Highway 1.0.3 makes the lowest finite number.
+  HWY_ALIGN float of_lanes[hn::MaxLanes(d)];
+  hn::Store(largest, d, of_lanes);
+  result->value = of_lanes[0];
+  for (int64_t k = 1; k < lanes; ++k) {
+    if (of_lanes[k] > result->value) result->value = of_lanes[k];
+  }
   result->has_nan = !hn::AllTrue(d, numbers);
   for (; i < count; ++i) {
     result->has_nan |= x[i] != x[i];

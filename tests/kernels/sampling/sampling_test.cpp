@@ -181,6 +181,22 @@ TEST(Sample, NeverDrawsAnImpossibleToken) {
   }
 }
 
+TEST(Sample, NamesTheRowThatLeavesNoTokenPossible) {
+  for_each_dispatch_target([] {
+    for (const int64_t vocabulary : {1, 3, 16, 100}) {
+      std::vector<float> x(static_cast<size_t>(2 * vocabulary), -kInfinity);
+      std::vector<int64_t> tokens(2);
+      x[0] = 1;
+      for (const double temperature : {0.0, 1.0}) {
+        const Status status = sample(f32_view(x, {2, vocabulary}), {.temperature = temperature},
+                                     contiguous_view(tokens.data(), DType::kInt64, {2}));
+        EXPECT_EQ(status.to_string(), "FAILED_PRECONDITION: logits: row 1 leaves no token possible");
+        EXPECT_EQ(tokens[0], 0);
+      }
+    }
+  });
+}
+
 TEST(Sample, RejectsBadInput) {
   std::vector<float> x(6);
   std::vector<int64_t> tokens(2), history = {0, 3};

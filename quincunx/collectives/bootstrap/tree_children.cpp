@@ -104,8 +104,11 @@ void TreeNode::State::welcome(Connection& child, HelloMessage& hello) {
   child.rank = hello.rank;
   child.pid = hello.pid;
   child.instance = hello.instance;
-  if (hello.role == TreeRole::kLeader) child.endpoints = std::move(hello.endpoints);
-  if (hello.role == TreeRole::kLocal) child.local_endpoints = std::move(hello.endpoints);
+  if (hello.role == TreeRole::kLeader) {
+    child.endpoints = std::move(hello.endpoints);
+  } else if (hello.role == TreeRole::kLocal) {
+    child.local_endpoints = std::move(hello.endpoints);
+  }
   child.claimed_before = std::move(child.subtree);
   child.subtree = std::move(hello.subtree);
   send(child.id, WelcomeMessage{options.rank, ready, dead});

@@ -266,9 +266,9 @@ Status TreeNode::State::on(Connection& from, WelcomeMessage& message, Time now) 
   climb = {};
   knows_missing = false;
   // The acknowledgement, and what has come since the hello. A parent before this one may have taken with it who left.
-  if (!message.complete) unsent |= left_below;
+  unsent |= left_below;
   send(parent, JoinedMessage{unsent});
-  if (!message.complete && !left_below.empty()) send(parent, DetachedMessage{{}, left_below});
+  if (!left_below.empty()) send(parent, DetachedMessage{{}, left_below});
   unsent.clear();
   RankSet untold = dead;
   untold -= message.dead;

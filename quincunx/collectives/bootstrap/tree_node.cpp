@@ -260,8 +260,9 @@ void TreeNode::State::on_closed(TreeConnection id, std::string_view reason, Time
   }
 }
 
-void TreeNode::State::leave() {
+void TreeNode::State::leave(Time now) {
   if (has_left) return;
+  flush_died(now);
   flood(GoodbyeMessage{is_top() ? left : RankSet()}, 0);
   while (!connections.empty()) close(connections.back()->id);
   climb = {};
@@ -314,7 +315,7 @@ void TreeNode::answer(int asker, uint32_t query, std::span<const std::byte> payl
 void TreeNode::report_dead(int rank, std::string_view reason, Time now) {
   state_->mark_dead({rank}, "seen by " + state_->own_name() + ": " + std::string(reason), 0, now);
 }
-void TreeNode::leave(Time) { state_->leave(); }
+void TreeNode::leave(Time now) { state_->leave(now); }
 TreeProgress TreeNode::progress() const { return state_->progress(); }
 const TreeOptions& TreeNode::options() const { return state_->options; }
 bool TreeNode::is_ready() const { return state_->ready; }

@@ -87,7 +87,7 @@ struct TreeNode::State {
   TreeConnection on_accepted(Time now);
   void on_bytes(TreeConnection id, std::span<const std::byte> bytes, Time now);
   void on_closed(TreeConnection id, std::string_view reason, Time now);
-  void leave();
+  void leave(Time now);
   Connection& add_connection(Link link);
   Connection* find(TreeConnection id);
   void forget(TreeConnection id);

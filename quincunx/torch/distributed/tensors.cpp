@@ -33,7 +33,10 @@ DType dtype_from(at::ScalarType type, const std::string& name) {
     case at::kDouble: return DType::kFloat64;
     case at::kComplexFloat: return DType::kComplex64;
     case at::kComplexDouble: return DType::kComplex128;
-    default: throw_status(type_error(name + ": dtype " + c10::toString(type) + " cannot be communicated"));
+    default:
+      throw_status(type_error(name + ": dtype " + c10::toString(type) +
+                              " cannot be communicated; expected bool, integers, floating point, complex64 or "
+                              "complex128, or a view of another dtype"));
   }
 }
 

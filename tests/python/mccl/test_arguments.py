@@ -16,6 +16,11 @@ CASES = {
         (TypeError, NotImplementedError),
         "",
     ),
+    "complex32": (
+        lambda: dist.reduce(torch.zeros(2, dtype=torch.complex32), 0),
+        TypeError,
+        "cannot be communicated; expected bool, integers",
+    ),
     "source": (lambda: dist.broadcast(torch.ones(2), 2), ValueError, "0 to 1, got 2"),
     "destination": (lambda: dist.send(torch.ones(2), 7), ValueError, ""),
     "gathered sizes": (

@@ -56,6 +56,15 @@ def test_untouched_activations_have_the_error_of_the_weights_alone(format, rows)
     assert ((held - weight.double()).abs() <= level[format] * 1.001 * weight.abs().amax(-1, keepdim=True)).all()
 
 
+@pytest.mark.parametrize("format,levels", [("int8_grouped", 254), ("int4_grouped", 14)])
+@pytest.mark.parametrize("largest", [1e-2, 1e-4, 1e-6, 1e-30])
+def test_scales_of_16_bits_cost_small_groups_a_fixed_error(format, levels, largest):
+    weight = torch.randn(50, 32).clamp(-1, 1) * largest
+    _, held = pack(weight, format)
+    bound = 1.001 / levels * weight.abs().amax(-1, keepdim=True).double() + 2.0**-25
+    assert ((held - weight.double()).abs() <= bound).all()
+
+
 @pytest.mark.parametrize("format", FORMATS[2:])
 @pytest.mark.parametrize("rows", [1, 5, 14, 31])
 def test_dynamic_activations_are_those_rounded_to_eight_bits(format, rows):
